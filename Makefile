@@ -1,0 +1,34 @@
+# Every target makes .venv and installs what it needs by itself.
+PYTHON ?= python3
+EXTRAS ?= dev
+BIN := .venv/bin
+
+.PHONY: demo test test-slow check bench clean
+.DEFAULT_GOAL := demo
+
+.venv/installed-%: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
+	touch $@
+
+demo: .venv/installed-$(EXTRAS)
+	$(BIN)/tacit train digits --epsilon 3 --delta 1e-5
+
+test: check
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: .venv/installed-$(EXTRAS)
+	$(BIN)/python -m pytest -m slow
+
+check: .venv/installed-$(EXTRAS)
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+bench: .venv/installed-$(EXTRAS)
+	$(BIN)/python benchmarks/accounting.py
+
+clean:
+	rm -rf .venv build dist runs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
