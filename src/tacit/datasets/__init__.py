@@ -1,0 +1,11 @@
+"""Named data sets, checked by their digests, and tables with a public schema."""
+
+from tacit.datasets.catalogue import CATALOGUE as CATALOGUE
+from tacit.datasets.catalogue import FileInfo as FileInfo
+from tacit.datasets.catalogue import SetInfo as SetInfo
+from tacit.datasets.catalogue import describe as describe
+from tacit.datasets.loading import load as load
+from tacit.datasets.locating import locate_or_fetch as locate_or_fetch
+from tacit.datasets.locating import search_folders as search_folders
+from tacit.datasets.split import DataSet as DataSet
+from tacit.datasets.split import Split as Split

@@ -1,0 +1,72 @@
+"""`load`: a named data set as tensors."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tacit.core.errors import InputError
+from tacit.datasets.catalogue import SetInfo, describe
+from tacit.datasets.digits import load_digits
+from tacit.datasets.idx import read_idx
+from tacit.datasets.locating import locate
+from tacit.datasets.split import DataSet, Split, image_split
+from tacit.datasets.verification import verify
+
+_FASHION_CLASSES = (
+    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
+)  # fmt: skip
+_CLASS_NAMES: Mapping[str, tuple[str, ...]] = {
+    "mnist": tuple(str(digit) for digit in range(10)),
+    "fashion-mnist": _FASHION_CLASSES,
+}
+
+
+def load(name: str = "digits", *, download: bool = True, progress: bool = True) -> DataSet:
+    """The named set with its official split: images as float32 in [0, 1] of shape (N, C, H, W), labels as
+    int64.
+
+    Args:
+        name: a name of `CATALOGUE`, such as ``digits`` (embedded, the default) or ``mnist``.
+        download: whether the set may be fetched where no folder holds it; see `locate_or_fetch`.
+        progress: whether a bar on standard error shows a download.
+    """
+    info = describe(name)
+    if name == "digits":
+        return load_digits()
+    folder = locate(info, download=download, progress=progress)
+    return read(info, folder)
+
+
+def read(info: SetInfo, folder: Path) -> DataSet:
+    """The set ``info`` from a folder that holds its files."""
+    train, test = _READERS[info.name](info, folder)
+    for split, examples in ((train, info.train_examples), (test, info.test_examples)):
+        found, due = tuple(split.inputs.shape), (examples, *info.input_shape)
+        if found != due:
+            raise InputError(
+                f"{folder}: images of shape {found}: must be {due}. "
+                f"Place the official files of {info.name} there."
+            )
+    return DataSet(
+        name=info.name,
+        train=train,
+        test=test,
+        classes=info.classes,
+        input_shape=info.input_shape,
+        source=str(folder),
+        class_names=_CLASS_NAMES[info.name],
+    )
+
+
+def _read_idx_set(info: SetInfo, folder: Path) -> tuple[Split, Split]:
+    arrays = {file.name: read_idx(verify(folder, file)) for file in info.files}
+    train, test = (
+        image_split(arrays[f"{part}-images-idx3-ubyte"][:, None], arrays[f"{part}-labels-idx1-ubyte"])
+        for part in ("train", "t10k")
+    )
+    return train, test
+
+
+_READERS: Mapping[str, Callable[[SetInfo, Path], tuple[Split, Split]]] = {
+    "mnist": _read_idx_set,
+    "fashion-mnist": _read_idx_set,
+}

@@ -1,0 +1,10 @@
+"""The networks that the recipes train, and what makes other people's networks trainable in private."""
+
+from tacit.models.normalisation import replace_batchnorm as replace_batchnorm
+from tacit.models.registry import MODELS as MODELS
+from tacit.models.registry import build as build
+from tacit.models.registry import default_model as default_model
+from tacit.models.simple import linear as linear
+from tacit.models.simple import mlp as mlp
+from tacit.models.simple import tanh_cnn as tanh_cnn
+from tacit.models.wide_resnet import wide_resnet as wide_resnet
