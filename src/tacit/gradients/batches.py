@@ -1,0 +1,83 @@
+"""A batch is a tree of tensors (tuples, lists, mappings) whose first dimension counts examples.
+
+A tensor whose first dimension is 1 in a batch of more is shared by all examples, as position numbers often are.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tacit.core.errors import InputError
+
+
+def leaves(tree: Any) -> Iterator[Tensor]:
+    """All tensors of the tree, in order."""
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, Mapping):
+        for value in tree.values():
+            yield from leaves(value)
+    elif isinstance(tree, list | tuple):
+        for value in tree:
+            yield from leaves(value)
+
+
+def map_leaves(function: Callable[[Tensor], Any], tree: Any) -> Any:
+    """The same tree with ``function`` applied to every tensor; everything else is kept as it is."""
+    if isinstance(tree, Tensor):
+        return function(tree)
+    if isinstance(tree, Mapping):
+        return {key: map_leaves(function, value) for key, value in tree.items()}
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(map_leaves(function, value) for value in tree))
+    if isinstance(tree, list | tuple):
+        return type(tree)(map_leaves(function, value) for value in tree)
+    return tree
+
+
+def count_examples(batch: Any) -> int:
+    """How many examples the batch holds: the first dimension that all tensors share, but for those of length 1."""
+    sizes = {leaf.shape[0] if leaf.dim() else -1 for leaf in leaves(batch)}
+    if not sizes:
+        raise InputError(
+            f"batch={batch!r}: must contain tensors. Pass the inputs and targets of a batch as tensors."
+        )
+    if -1 in sizes:
+        raise InputError(
+            "batch: holds a tensor with no dimension. Give every tensor a first dimension that counts examples, or "
+            "pass the value as a Python number."
+        )
+    several = sizes - {1}
+    if len(several) > 1:
+        raise InputError(
+            f"batch: first dimensions are {sorted(sizes)}. All tensors of a batch must have one number of examples, "
+            "or 1 where a tensor is shared by all of them."
+        )
+    return several.pop() if several else 1
+
+
+def take(batch: Any, index: Tensor, examples: int) -> Any:
+    """The examples with these numbers, as a batch; shared tensors stay whole."""
+
+    def rows(leaf: Tensor) -> Tensor:
+        return leaf[index.to(leaf.device)] if leaf.shape[0] == examples else leaf
+
+    return map_leaves(rows, batch)
+
+
+def split(batch: Any, size: int, examples: int) -> Iterator[tuple[Any, slice]]:
+    """The batch in consecutive pieces of at most ``size`` examples, with the place of each piece."""
+    for start in range(0, examples, size):
+        place = slice(start, min(start + size, examples))
+        yield _narrow(batch, place, examples), place
+
+
+def _narrow(batch: Any, place: slice, examples: int) -> Any:
+    return map_leaves(lambda leaf: leaf[place] if leaf.shape[0] == examples else leaf, batch)
+
+
+def device_of(batch: Any) -> torch.device:
+    """The device of the first tensor."""
+    return next(leaves(batch)).device

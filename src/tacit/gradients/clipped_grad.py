@@ -1,0 +1,153 @@
+"""`clipped_grad`: the gradient of a private step before its noise."""
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tacit.clipping import Clipping
+from tacit.core.errors import InputError, UnsupportedError
+from tacit.core.privacy import Neighbours
+from tacit.core.validation import check_choice, check_count
+from tacit.gradients.batches import count_examples, device_of, split
+from tacit.gradients.engines import ENGINES, BookkeepingEngine, Engine
+from tacit.gradients.losses import LossFunction, sum_dtype, trainable
+from tacit.gradients.refusals import refuse_mixing_layers
+
+
+@dataclasses.dataclass(frozen=True)
+class ClippedSum:
+    """The sum of clipped gradients of one batch.
+
+    Everything here is computed from private data without noise. ``grads`` goes to a mechanism; what starts with
+    ``unsafe_`` is for debugging and must not be released.
+
+    Attributes:
+        grads: parameter name to sum, for every trainable parameter (zeros where it was not used), in float32 at least.
+        unsafe_norms: L2 norms before clipping, ``[examples, groups]``; zero for examples outside the mask.
+    """
+
+    grads: dict[str, Tensor]
+    unsafe_norms: Tensor
+
+
+class ClippedGrad:
+    r"""A function with bounded sensitivity: :math:`f(B) = \sum_{i \in B} \mathrm{clip}(\nabla \ell_i)`.
+
+    Made by `clipped_grad`. Call it with the arguments of the loss function but the model.
+
+    Guarantee: the sums over two batches that differ in one example differ by at most ``sensitivity(neighbours)`` in L2
+    norm, whatever the model, the data, the engine and the chunking.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss_fn: LossFunction,
+        clipping: Clipping,
+        engine: str,
+        chunk_size: int | None,
+    ) -> None:
+        check_choice("engine", engine, {*ENGINES, "auto"})
+        if chunk_size is not None:
+            check_count("chunk_size", chunk_size)
+        self.model = model
+        self.loss_fn = loss_fn
+        self.clipping = clipping
+        self.chunk_size = chunk_size
+        self._bound = clipping.bind(list(trainable(model)))
+        self._engine: Engine | None = None
+        self._requested = engine
+        self.engine_reason = f"engine={engine!r} was asked for"
+        if engine != "auto":
+            self._engine = ENGINES[engine](model, loss_fn, self._bound)
+
+    @property
+    def engine(self) -> str:
+        """The engine's name; ``auto`` until the first batch has decided."""
+        return "auto" if self._engine is None else self._engine.name
+
+    def sensitivity(self, neighbours: Neighbours) -> float:
+        """The L2 distance between the sums of two neighbouring batches, at most."""
+        return self._bound.sensitivity(neighbours)
+
+    def __call__(self, *batch: Any, mask: Tensor | None = None) -> ClippedSum:
+        """The sum of clipped gradients over the batch.
+
+        Args:
+            batch: what the loss function takes after the model; tensors, or trees of tensors, whose first dimension
+                counts examples (or is 1 where all examples share a tensor).
+            mask: bool, one for each example; ``False`` marks padding, which contributes exactly zero.
+
+        Edge cases: an empty batch gives zeros without a call of the model. An example whose gradient is not finite
+        contributes zero.
+        """
+        examples = count_examples(batch)
+        mask = self._check_mask(mask, examples, device_of(batch))
+        parameters = trainable(self.model)
+        if set(parameters) != {name for group in self._bound.groups for name in group}:
+            raise InputError(
+                "model: its set of trainable parameters has changed since clipped_grad was called. Call it again."
+            )
+        refuse_mixing_layers(self.model)
+        sums = {name: torch.zeros_like(p, dtype=sum_dtype(p)) for name, p in parameters.items()}
+        norms = [torch.zeros(0, len(self._bound.groups), dtype=torch.float64, device=mask.device)]
+        for chunk, place in split(batch, self.chunk_size or max(examples, 1), examples):
+            found, chunk_norms = self._choose_engine(chunk)(chunk, mask[place])
+            for name, value in found.items():
+                sums[name] += value
+            norms.append(torch.where(mask[place, None], chunk_norms, torch.zeros_like(chunk_norms)))
+        return ClippedSum({name: value.detach() for name, value in sums.items()}, torch.cat(norms))
+
+    def _check_mask(self, mask: Tensor | None, examples: int, device: torch.device) -> Tensor:
+        if mask is None:
+            return torch.ones(examples, dtype=torch.bool, device=device)
+        if mask.shape != (examples,) or mask.dtype != torch.bool:
+            raise InputError(
+                f"mask of shape {tuple(mask.shape)} and type {mask.dtype}: must be ({examples},) of torch.bool, one "
+                "for each example."
+            )
+        return mask.to(device)
+
+    def _choose_engine(self, batch: tuple[Any, ...]) -> Engine:
+        """``auto``: book-keeping where every trainable parameter is covered, else vmap of grad."""
+        if self._engine is None:
+            fast = BookkeepingEngine(self.model, self.loss_fn, self._bound)
+            try:
+                fast.steps(batch, count_examples(batch))
+            except UnsupportedError as error:
+                self._engine = ENGINES["functional"](self.model, self.loss_fn, self._bound)
+                self.engine_reason = f"functional, because book-keeping refused {error}"
+            else:
+                self._engine = fast
+                self.engine_reason = (
+                    "bookkeeping, because every trainable parameter is covered by a layer rule"
+                )
+        return self._engine
+
+
+def clipped_grad(
+    model: nn.Module,
+    loss_fn: LossFunction,
+    *,
+    clipping: Clipping,
+    engine: str = "auto",
+    chunk_size: int | None = None,
+) -> ClippedGrad:
+    r"""The sum over a batch of per-example gradients, each clipped: what a private step adds noise to.
+
+    .. math:: f(B) = \sum_{i \in B} c_i \nabla_\theta \ell(\theta, z_i), \qquad \|c_i \nabla_\theta \ell(\theta, z_i)\|_2 \le C
+
+    Args:
+        model: any module; it is never wrapped or changed. Layers that mix examples are refused by name.
+        loss_fn: ``loss_fn(model, *batch)`` returns one loss for each example, never a mean.
+        clipping: how the norm of one example's gradient is bounded.
+        engine: ``reference`` (a loop, the definition), ``functional`` (vmap of grad, for any model), ``bookkeeping``
+            (one forward and one lean backward pass), or ``auto``: book-keeping where it covers the model, else
+            functional. The choice never changes the result; `ClippedGrad.engine_reason` says why it was made.
+        chunk_size: how many examples are worked on at once. Memory depends on it, the result does not.
+
+    Reference: Abadi et al., Deep Learning with Differential Privacy, 2016.
+    """
+    return ClippedGrad(model, loss_fn, clipping, engine, chunk_size)

@@ -1,0 +1,29 @@
+"""One rule a layer kind: how an operation's inputs and output gradients give the gradients of its parameters."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch.nn.functional as F
+
+from tacit.gradients.layers.attention import multi_head_attention
+from tacit.gradients.layers.base import Call as Call
+from tacit.gradients.layers.base import Layout as Layout
+from tacit.gradients.layers.base import Rule as Rule
+from tacit.gradients.layers.convolution import CONVOLUTION
+from tacit.gradients.layers.elementwise import ADD, EXPAND, MUL, SUB
+from tacit.gradients.layers.embedding import EMBEDDING, EMBEDDING_BAG
+from tacit.gradients.layers.linear import ADDMM, LINEAR, MATMUL
+from tacit.gradients.layers.normalization import BATCH_NORM, GROUP_NORM, INSTANCE_NORM, LAYER_NORM, RMS_NORM
+
+_ALL = (
+    *(LINEAR, ADDMM, MATMUL, CONVOLUTION, EMBEDDING, EMBEDDING_BAG),
+    *(LAYER_NORM, RMS_NORM, GROUP_NORM, INSTANCE_NORM, BATCH_NORM),
+    *(ADD, SUB, MUL, EXPAND),
+)
+
+RULES: dict[Callable[..., Any], Rule] = {function: rule for rule in _ALL for function in rule.functions}
+
+# Composite operations, and what runs in their place while a forward pass is recorded.
+REWRITES: dict[Callable[..., Any], Callable[..., Any]] = {
+    F.multi_head_attention_forward: multi_head_attention,
+}

@@ -1,0 +1,84 @@
+"""What a layer rule is: how one operation turns its inputs and its output's gradient into contributions.
+
+A rule belongs to one or more torch functions and says, given the call's arguments, which of them are parameters and
+what each contributes. The recorder does all the rest, so a rule is a few lines of algebra.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tacit.gradients.contributions import Contribution
+
+Contributions = Mapping[str, Callable[[], Contribution]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where the examples are in a layer's output: ``dim`` counts them, ``fold`` rows to an example (dim 0 only).
+
+    A model that flattens ``[examples, tokens, n]`` to ``[examples * tokens, n]`` has fold = tokens.
+    """
+
+    dim: int
+    fold: int
+    examples: int
+
+    def rows(self, values: Tensor) -> Tensor:
+        """The same values with the examples in front: ``[examples, ...]``, in at least float32."""
+        if self.fold > 1:
+            values = values.reshape(self.examples, self.fold, *values.shape[1:])
+        else:
+            values = values.movedim(self.dim, 0)
+        return at_least_float32(values)
+
+    def tokens(self, values: Tensor, *, features: int = 1) -> Tensor:
+        """``[examples, tokens, *features]``: everything between the examples and the last dimensions is a token."""
+        rows = self.rows(values)
+        return rows.reshape(rows.shape[0], -1, *rows.shape[rows.dim() - features :])
+
+
+def at_least_float32(values: Tensor) -> Tensor:
+    """Half precision becomes float32, so that norms are not taken in half precision; integers stay."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """One call of an operation, sorted: its parameters by role, its inputs that must be kept, and its other options.
+
+    Attributes:
+        parameters: role (such as ``weight``) to the tensor in that role, where the call has one.
+        inputs: the activations that the rule needs again, by name.
+        options: whatever else the rule needs.
+    """
+
+    parameters: Mapping[str, Tensor]
+    inputs: Mapping[str, Tensor]
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """A layer kind.
+
+    Attributes:
+        name: how messages call it.
+        functions: the torch functions it speaks for; all have one signature, that of ``sort``.
+        sort: sorts the arguments of a call.
+        contribute: (call, gradient of its output, layout) to contributions by role. Each is a function without
+            arguments, called for the roles that train alone: what is frozen costs nothing.
+    """
+
+    name: str
+    functions: tuple[Callable[..., Any], ...]
+    sort: Callable[..., Call]
+    contribute: Callable[[Call, Tensor, Layout], Contributions]
+
+
+def present(**tensors: Tensor | None) -> dict[str, Tensor]:
+    """The given tensors without those that are ``None``."""
+    return {name: tensor for name, tensor in tensors.items() if tensor is not None}

@@ -1,0 +1,127 @@
+"""Normalisation within an example: LayerNorm, RMSNorm, GroupNorm, InstanceNorm, and BatchNorm with frozen statistics.
+
+All compute y = w * x̂ + b with x̂ normalised, so example i adds the sum of g * x̂ to w and the sum of g to b, over all
+positions that share a weight. x̂ is computed again here instead of being kept.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from tacit.core.errors import UnsupportedError
+from tacit.gradients.contributions import Direct
+from tacit.gradients.layers.base import Call, Contributions, Layout, Rule, at_least_float32, present
+
+
+def _contribute_channels(call: Call, grad: Tensor, layout: Layout) -> Contributions:
+    """The weight belongs to a channel: dimension 1 of ``[examples, channels, *positions]``."""
+    normalise: Callable[[Tensor], Tensor] = call.options["normalise"]
+    return {
+        "weight": lambda: Direct(
+            (layout.rows(grad) * layout.rows(normalise(call.inputs["input"]))).flatten(2).sum(2)
+        ),
+        "bias": lambda: Direct(layout.rows(grad).flatten(2).sum(2)),
+    }
+
+
+def _contribute_trailing(call: Call, grad: Tensor, layout: Layout) -> Contributions:
+    """The weight covers the last dimensions, and every position before them is a token."""
+    normalise: Callable[[Tensor], Tensor] = call.options["normalise"]
+    features = call.options["features"]
+
+    def tokens(values: Tensor) -> Tensor:
+        return layout.tokens(at_least_float32(values), features=features)
+
+    return {
+        "weight": lambda: Direct((tokens(grad) * tokens(normalise(call.inputs["input"]))).sum(1)),
+        "bias": lambda: Direct(tokens(grad).sum(1)),
+    }
+
+
+def _sort_layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Call:
+    call_options = {
+        "features": len(normalized_shape),
+        "normalise": lambda values: F.layer_norm(values, normalized_shape, eps=eps),
+    }
+    return Call(present(weight=weight, bias=bias), {"input": input}, call_options)
+
+
+def _sort_rms_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Call:
+    call_options = {
+        "features": len(normalized_shape),
+        "normalise": lambda values: F.rms_norm(values, list(normalized_shape), eps=eps),
+    }
+    return Call(present(weight=weight), {"input": input}, call_options)
+
+
+def _sort_group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Call:
+    options = {"normalise": lambda values: F.group_norm(values, num_groups, eps=eps)}
+    return Call(present(weight=weight, bias=bias), {"input": input}, options)
+
+
+def _sort_instance_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Call:
+    if use_input_stats and running_mean is not None:
+        raise UnsupportedError(
+            "InstanceNorm(track_running_stats=True): copies statistics of raw data into buffers, without noise. "
+            "Build the layer with track_running_stats=False, or put it in eval mode."
+        )
+    options = {
+        "normalise": lambda values: F.instance_norm(
+            values, running_mean, running_var, None, None, use_input_stats, momentum, eps
+        )
+    }
+    return Call(present(weight=weight, bias=bias), {"input": input}, options)
+
+
+def _sort_batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Call:
+    if training or running_mean is None:
+        raise UnsupportedError(
+            "BatchNorm in training mode: normalises an example by the others of its batch, so no example's influence "
+            "can be bounded. Call tacit.models.replace_batchnorm(model), or put the layer in eval mode."
+        )
+    options = {
+        "normalise": lambda values: F.batch_norm(
+            values, running_mean, running_var, None, None, False, momentum, eps
+        )
+    }
+    return Call(present(weight=weight, bias=bias), {"input": input}, options)
+
+
+LAYER_NORM = Rule("LayerNorm", (F.layer_norm,), _sort_layer_norm, _contribute_trailing)
+RMS_NORM = Rule("RMSNorm", (F.rms_norm,), _sort_rms_norm, _contribute_trailing)
+GROUP_NORM = Rule("GroupNorm", (F.group_norm,), _sort_group_norm, _contribute_channels)
+INSTANCE_NORM = Rule("InstanceNorm", (F.instance_norm,), _sort_instance_norm, _contribute_channels)
+BATCH_NORM = Rule("BatchNorm", (F.batch_norm,), _sort_batch_norm, _contribute_channels)

@@ -1,0 +1,285 @@
+"""Watches one forward pass and notes every place where a trainable parameter meets activations.
+
+Operations are seen as they are called (a torch function mode, active during the forward pass alone), so the model is
+neither wrapped nor changed, and it does not matter which module made the call. Each operation that touches a trainable
+parameter is one of two things:
+
+- a *use*: its output has a dimension that counts examples. The operation runs with the parameter detached, so that
+  the backward pass computes no weight gradient; its inputs and the gradient of its output give the contribution;
+- a *derivation*: its output does not depend on the batch (a slice, a transpose, a standardised weight, a table of
+  relative positions). It runs as it is, and its output is then watched like a parameter.
+
+Which is which, and where the examples are, is known beforehand from `tacit.gradients.layout_probe`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.overrides import TorchFunctionMode, resolve_name
+
+from tacit.core.errors import UnsupportedError
+from tacit.gradients.contributions import Contribution, Direct, ParameterGradients
+from tacit.gradients.layers import REWRITES, RULES, Call, Layout, Rule
+
+Function = Callable[..., Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """What the probe found out about one operation that touches a parameter.
+
+    Attributes:
+        function: the operation; a pass that calls another one here took another way than the probe.
+        dim: the output's dimension that counts examples; ``None`` makes it a derivation.
+        fold: how many consecutive rows of that dimension belong to one example.
+        copy_inputs: the model changes the inputs in place later, so they must be copied.
+    """
+
+    function: Function
+    dim: int | None
+    fold: int = 1
+    copy_inputs: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Watched:
+    """A trainable parameter (``names`` holds its one name) or a tensor derived from such alone."""
+
+    tensor: Tensor
+    names: frozenset[str]
+    is_parameter: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Use:
+    """One use of watched tensors: the call, where the examples are, and where its output's gradient is found."""
+
+    rule: Rule
+    call: Call
+    watched: Mapping[str, Watched]
+    layout: Layout
+    output: GradientEdge
+    versions: tuple[int, ...]
+
+    def inputs_changed(self) -> bool:
+        """Whether the model has written to an input since the call."""
+        return tuple(t._version for t in self.call.inputs.values()) != self.versions
+
+
+class _Begin(torch.autograd.Function):
+    """Makes a tensor that needs no gradient the start of a graph, without a copy and safe for later in-place use."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, values: Tensor) -> Tensor:
+        del anchor
+        ctx.mark_dirty(values)
+        return values
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[None, None]:
+        del ctx, grads
+        return None, None
+
+
+class Recorder(TorchFunctionMode):
+    """Records the uses of ``parameters`` in one forward pass over ``examples`` examples.
+
+    Args:
+        parameters: name to trainable parameter.
+        examples: how many examples the batch holds.
+        steps: what the probe found, one for each operation that touches a watched tensor, in order.
+    """
+
+    def __init__(self, parameters: Mapping[str, Tensor], examples: int, steps: Sequence[Step]) -> None:
+        super().__init__()
+        self.examples = examples
+        self.uses: list[Use] = []
+        self._watched = {
+            id(tensor): Watched(tensor, frozenset([name]), True) for name, tensor in parameters.items()
+        }
+        self._steps = steps
+        self._position = 0
+
+    def __torch_function__(
+        self, function: Function, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if function in REWRITES:
+            with self:
+                return REWRITES[function](*args, **kwargs)
+        watched = [t for t in tensors_in((args, kwargs)) if id(t) in self._watched]
+        if not watched or not torch.is_grad_enabled():
+            return function(*args, **kwargs)
+        if function in RULES:
+            return self._apply_rule(RULES[function], function, args, kwargs)
+        return self._derive(function, args, kwargs)
+
+    def _apply_rule(self, rule: Rule, function: Function, args: tuple[Any, ...], kwargs: Any) -> Any:
+        call = rule.sort(*args, **kwargs)
+        roles = {role: self._watched[id(t)] for role, t in call.parameters.items() if id(t) in self._watched}
+        output = function(*_detach(args, roles), **_detach(kwargs, roles))
+        step = self.next_step(function, output)
+        if step.dim is None:
+            return self._watch(function, args, kwargs)
+        stray = [
+            t for t in tensors_in((args, kwargs)) if id(t) in self._watched and not _among(t, call.parameters)
+        ]
+        if stray:
+            raise self.unsupported(function, stray)
+        if step.copy_inputs:
+            call = dataclasses.replace(call, inputs={k: v.clone() for k, v in call.inputs.items()})
+        if not output.requires_grad:
+            output = output.contiguous() if output._is_view() else output
+            output = _Begin.apply(torch.zeros((), requires_grad=True), output)  # type: ignore[no-untyped-call]
+        self.uses.append(
+            Use(
+                rule,
+                call,
+                roles,
+                Layout(step.dim, step.fold, self.examples),
+                get_gradient_edge(output),
+                tuple(t._version for t in call.inputs.values()),
+            )
+        )
+        return output
+
+    def _derive(self, function: Function, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """An operation without a rule: fine where it concerns parameters alone, refused where it meets activations."""
+        output = function(*args, **kwargs)
+        first = next((t for t in tensors_in(output) if t.requires_grad), None)
+        if first is None:
+            return output
+        if self.next_step(function, first).dim is not None:
+            raise self.unsupported(function, tensors_in((args, kwargs)))
+        return self._watch_output(output, args, kwargs)
+
+    def _watch(self, function: Function, args: tuple[Any, ...], kwargs: Any) -> Any:
+        return self._watch_output(function(*args, **kwargs), args, kwargs)
+
+    def _watch_output(self, output: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        inputs = list(tensors_in((args, kwargs)))
+        others = [t for t in inputs if t.requires_grad and id(t) not in self._watched]
+        names = frozenset().union(*(self._watched[id(t)].names for t in inputs if id(t) in self._watched))
+        if others:
+            raise UnsupportedError(
+                f"{', '.join(sorted(names))}: combined with activations into something that has no dimension for "
+                "examples, which mixes examples. Rewrite that part of the model, or use engine='functional'."
+            )
+        for tensor in tensors_in(output):
+            if tensor.requires_grad:
+                self._watched[id(tensor)] = Watched(tensor, names, False)
+        return output
+
+    def next_step(self, function: Function, output: Tensor) -> Step:
+        """What the probe found about this operation."""
+        del output
+        step = self._steps[self._position] if self._position < len(self._steps) else None
+        if step is None or step.function != function:
+            raise UnsupportedError(
+                f"{_name(function)}: the model took another way through its code than on the probe, so its forward "
+                "pass depends on values. Use engine='functional' or engine='reference'."
+            )
+        self._position += 1
+        return step
+
+    def unsupported(
+        self, function: Function, tensors: Sequence[Tensor] | Iterator[Tensor]
+    ) -> UnsupportedError:
+        """The refusal of an operation that has no rule."""
+        names = sorted(name for t in tensors if id(t) in self._watched for name in self._watched[id(t)].names)
+        return UnsupportedError(
+            f"{', '.join(names)}: used by {_name(function)}, which has no layer rule. Use engine='functional', or "
+            "engine='reference' where that fails too."
+        )
+
+    def gradients(self, losses: Tensor) -> dict[str, ParameterGradients]:
+        """One backward pass to the outputs of all uses; what each parameter got from each example.
+
+        A parameter that did not take part in this pass is missing from the result.
+        """
+        edges = [use.output for use in self.uses]
+        grads = torch.autograd.grad(losses.sum(), edges, allow_unused=True)
+        found: dict[int, list[Contribution]] = {}
+        with torch.no_grad():
+            for use, grad in zip(self.uses, grads, strict=True):
+                if grad is None:
+                    continue
+                if use.inputs_changed():
+                    raise UnsupportedError(
+                        f"{use.rule.name}: the model changed the layer's input in place on this batch and not on the "
+                        "probe. Use out-of-place operations, or engine='functional'."
+                    )
+                contributions = use.rule.contribute(use.call, grad, use.layout)
+                for role, watched in use.watched.items():
+                    found.setdefault(id(watched.tensor), []).append(contributions[role]())
+        return self._by_parameter(found)
+
+    def _by_parameter(self, found: Mapping[int, list[Contribution]]) -> dict[str, ParameterGradients]:
+        by_name: dict[str, list[Contribution]] = {}
+        tensors = {name: w.tensor for w in self._watched.values() if w.is_parameter for name in w.names}
+        for key, uses in found.items():
+            watched = self._watched[key]
+            if watched.is_parameter:
+                (name,) = watched.names
+                by_name.setdefault(name, []).extend(uses)
+                continue
+            for name, grads in _pull_back(watched, uses, tensors).items():
+                by_name.setdefault(name, []).append(Direct(grads))
+        with torch.no_grad():
+            return {name: ParameterGradients(uses) for name, uses in by_name.items()}
+
+
+def _pull_back(
+    derived: Watched, uses: Sequence[Contribution], tensors: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Per-example gradients of a derived tensor, carried back to the parameters that it came from."""
+    with torch.no_grad():
+        grads = sum(
+            (use.grads if isinstance(use, Direct) else use.write_out() for use in uses[1:]),
+            start=uses[0].grads if isinstance(uses[0], Direct) else uses[0].write_out(),
+        ).to(derived.tensor.dtype)
+    names = sorted(derived.names)
+    pulled = torch.autograd.grad(
+        derived.tensor,
+        [tensors[name] for name in names],
+        grads,
+        retain_graph=True,
+        allow_unused=True,
+        is_grads_batched=True,
+    )
+    return {name: grad for name, grad in zip(names, pulled, strict=True) if grad is not None}
+
+
+def tensors_in(tree: Any) -> Iterator[Tensor]:
+    """All tensors in arguments or results."""
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, list | tuple):
+        for item in tree:
+            yield from tensors_in(item)
+    elif isinstance(tree, dict):
+        yield from tensors_in(list(tree.values()))
+
+
+def _detach(arguments: Any, roles: Mapping[str, Watched]) -> Any:
+    """The arguments with the watched tensors detached, so that no gradient is computed for them."""
+    watched = {id(w.tensor) for w in roles.values()}
+
+    def plain(value: Any) -> Any:
+        return value.detach() if isinstance(value, Tensor) and id(value) in watched else value
+
+    if isinstance(arguments, dict):
+        return {key: plain(value) for key, value in arguments.items()}
+    return tuple(plain(value) for value in arguments)
+
+
+def _among(tensor: Tensor, tensors: Mapping[str, Tensor]) -> bool:
+    return any(tensor is other for other in tensors.values())
+
+
+def _name(function: Function) -> str:
+    return resolve_name(function) or getattr(function, "__name__", repr(function))
