@@ -12,8 +12,7 @@ from tacit.core.validation import check_positive
 
 @dataclasses.dataclass(frozen=True)
 class Automatic:
-    r"""Scales an example's whole gradient g by :math:`C / (\|g\|_2 + \gamma)`: normalising, with no norm to
-    tune.
+    r"""Scales an example's whole gradient g by :math:`C / (\|g\|_2 + \gamma)`: nothing is left to tune.
 
     The contribution's norm is :math:`C \|g\| / (\|g\| + \gamma) < C`, so the sensitivity of the sum is C when
     an example is added, removed or zeroed and 2C when it is replaced: approached by large gradients, never
@@ -31,9 +30,7 @@ class Automatic:
     stability: float = 0.01
 
     def __post_init__(self) -> None:
-        check_positive(
-            "bound", self.bound, remedy="It only rescales the learning rate; 1.0 is a good choice."
-        )
+        check_positive("bound", self.bound, remedy="It only rescales the learning rate; 1.0 is a good choice.")
         check_positive("stability", self.stability, remedy="0.01 is a good choice.")
 
     def bind(self, names: Sequence[str]) -> BoundClipping:

@@ -99,14 +99,10 @@ class Clipping(Protocol):
 def check_names(names: Sequence[str]) -> tuple[str, ...]:
     """The names as a tuple; none at all and duplicates are refused."""
     if not names:
-        raise InputError(
-            "names=[]: must hold at least one trainable parameter. Unfreeze a parameter of the model."
-        )
+        raise InputError("names=[]: must hold at least one trainable parameter. Unfreeze a parameter of the model.")
     repeated = sorted({name for name in names if list(names).count(name) > 1})
     if repeated:
-        raise InputError(
-            f"names={repeated!r}: must be unique. Give each parameter once, tied ones under one name."
-        )
+        raise InputError(f"names={repeated!r}: must be unique. Give each parameter once, tied ones under one name.")
     return tuple(names)
 
 

@@ -33,9 +33,7 @@ class PerLayer:
             check_positive("bound", self.bound, remedy="Typical clipping norms lie between 0.01 and 10.")
             return
         if not self.bound:
-            raise InputError(
-                "bound={}: must name at least one layer. Give a number to share it between all layers."
-            )
+            raise InputError("bound={}: must name at least one layer. Give a number to share it between all layers.")
         checked = {layer: check_positive(f"bound[{layer!r}]", value) for layer, value in self.bound.items()}
         object.__setattr__(self, "bound", checked)  # our own copy: the caller's mapping may change later
 
@@ -52,14 +50,10 @@ class PerLayer:
             return (float(self.bound) / math.sqrt(len(layers)),) * len(layers)
         missing = [layer for layer in layers if layer not in self.bound]
         if missing:
-            raise InputError(
-                f"bound: has no entry for the layers {missing!r}. Name every layer that is trained."
-            )
+            raise InputError(f"bound: has no entry for the layers {missing!r}. Name every layer that is trained.")
         unknown = [layer for layer in self.bound if layer not in layers]
         if unknown:
-            raise InputError(
-                f"bound: names layers {unknown!r} that are not trained. The layers are {list(layers)!r}."
-            )
+            raise InputError(f"bound: names layers {unknown!r} that are not trained. The layers are {list(layers)!r}.")
         return tuple(self.bound[layer] for layer in layers)
 
     def describe(self) -> str:

@@ -1,0 +1,84 @@
+"""Batches of one size, drawn without replacement."""
+
+import dataclasses
+
+from dp_accounting import dp_event
+
+from tacit.core.privacy import Neighbours
+from tacit.core.randomness import Randomness
+from tacit.core.validation import check_count
+from tacit.sampling.sampler import (
+    Indices,
+    check_batch_fits,
+    check_public_size,
+    check_relation,
+    compose,
+    uniform_subset,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class FixedSize:
+    r"""Each step sees a uniformly random subset of exactly ``batch_size`` records, drawn anew for every step.
+
+    Event, under replace-one only (the size is public): T Gaussians sampled without replacement, bounded by
+    RDP with Theorem 27 of Wang, Balle, Kasiviswanathan, https://arxiv.org/abs/1808.00087. That theorem
+    starts from the RDP of the *unsampled* mechanism between two batches that differ in one record:
+    :math:`\alpha \Delta^2 / (2 s^2)` for noise of standard deviation s, where :math:`\Delta = 2C`, the
+    diameter of the ball that clipped gradients lie in. It is also 2C between a batch with the record and a
+    batch with another record in its place. The accountant for this event computes :math:`\alpha / (2 z^2)`
+    from the inner Gaussian's multiplier z and doubles nothing, hence :math:`z = s / (2C)`: half of the noise
+    multiplier s / C.
+
+    Args:
+        examples: the public number of examples.
+        batch_size: at most ``examples``.
+    """
+
+    examples: int
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        check_batch_fits(self.examples, self.batch_size)
+
+    @property
+    def name(self) -> str:
+        """The name on the command line."""
+        return "fixed-size"
+
+    @property
+    def relations(self) -> frozenset[Neighbours]:
+        """Replace-one, the relation that the bound is proved for."""
+        return frozenset({Neighbours.REPLACE_ONE})
+
+    def expected_batch_size(self, examples: int) -> float:
+        """The batch size."""
+        return float(self.largest_batch_size(examples))
+
+    def largest_batch_size(self, examples: int) -> int:
+        """The batch size."""
+        check_public_size(self.examples, examples)
+        return self.batch_size
+
+    def indices(self, step: int, examples: int, randomness: Randomness) -> Indices:
+        """The records of one step; refuses a number of examples other than the declared one."""
+        check_public_size(self.examples, examples)
+        stream = randomness.stream("sampling", check_count("step", step, minimum=0))
+        return uniform_subset(examples, self.batch_size, stream)
+
+    def event(self, noise_multiplier: float, steps: int, neighbours: Neighbours) -> dp_event.DpEvent:
+        """``steps`` Gaussians at half the noise multiplier, sampled without replacement; see the class."""
+        check_relation(self, neighbours, reason="its amplification is proved for a replaced record only")
+
+        def one(multiplier: float) -> dp_event.DpEvent:
+            return dp_event.SampledWithoutReplacementDpEvent(
+                source_dataset_size=self.examples,
+                sample_size=self.batch_size,
+                event=dp_event.GaussianDpEvent(multiplier / 2),
+            )
+
+        return compose(one, noise_multiplier, steps)
+
+    def describe(self) -> str:
+        """A clause for statements."""
+        return f"sampling of {self.batch_size} of {self.examples} examples without replacement"

@@ -1,0 +1,81 @@
+"""Poisson sampling: every record takes part in a step by a coin of its own."""
+
+import dataclasses
+
+from dp_accounting import dp_event
+
+from tacit.core.privacy import Neighbours
+from tacit.core.randomness import Randomness
+from tacit.core.validation import check_count, check_probability
+from tacit.sampling.sampler import Indices, check_relation, compose, uniform_subset
+
+
+@dataclasses.dataclass(frozen=True)
+class Poisson:
+    """Each record is in each step with probability ``sampling_rate``, independently of all others.
+
+    This is the sampling that amplification by subsampling is proved for. The number of records in a step is
+    binomial; a step without records is an ordinary step.
+
+    Drawn exactly in O(batch): first the size K from Binomial(examples, rate), then a uniform subset of size
+    K. Each set S of size k has probability ``P[K = k] / C(n, k) = rate^k (1 - rate)^(n - k)``, as with n
+    coins.
+
+    Event: T Poisson-sampled Gaussians, with the noise multiplier relative to C under every relation.
+
+    - add-remove: a record of norm up to C is there with the rate as its probability, or not at all.
+    - zero-out: the same pair of distributions, since a zeroed record contributes nothing when it is drawn.
+    - replace-one: the record contributes up to C on either side,
+      ``rate N(-C) + (1 - rate) N(0)`` against ``rate N(C) + (1 - rate) N(0)``. The PLD accountant knows this
+      pair and doubles by itself; RDP refuses it.
+
+    Args:
+        sampling_rate: above 0 and at most 1; a public number, not computed from a private size.
+    """
+
+    sampling_rate: float
+
+    def __post_init__(self) -> None:
+        check_probability(
+            "sampling_rate",
+            self.sampling_rate,
+            remedy="Take expected batch size / number of examples, with a batch no larger than the data set.",
+        )
+
+    @property
+    def name(self) -> str:
+        """The name on the command line."""
+        return "poisson"
+
+    @property
+    def relations(self) -> frozenset[Neighbours]:
+        """All three relations."""
+        return frozenset(Neighbours)
+
+    def expected_batch_size(self, examples: int) -> float:
+        """Rate times examples."""
+        return self.sampling_rate * check_count("examples", examples, minimum=0)
+
+    def largest_batch_size(self, examples: int) -> int:
+        """All examples: a Poisson sample has no smaller bound."""
+        return check_count("examples", examples, minimum=0)
+
+    def indices(self, step: int, examples: int, randomness: Randomness) -> Indices:
+        """The records of one step; works for any number of examples, 0 included."""
+        check_count("examples", examples, minimum=0)
+        stream = randomness.stream("sampling", check_count("step", step, minimum=0))
+        size = int(stream.binomial(examples, self.sampling_rate))
+        return uniform_subset(examples, size, stream)
+
+    def event(self, noise_multiplier: float, steps: int, neighbours: Neighbours) -> dp_event.DpEvent:
+        """``steps`` Poisson-sampled Gaussians: the relation is the accountant's to read, see the class."""
+        check_relation(self, neighbours, reason="it is unknown")
+
+        def one(multiplier: float) -> dp_event.DpEvent:
+            return dp_event.PoissonSampledDpEvent(float(self.sampling_rate), dp_event.GaussianDpEvent(multiplier))
+
+        return compose(one, noise_multiplier, steps)
+
+    def describe(self) -> str:
+        """A clause for statements."""
+        return f"Poisson sampling at rate {self.sampling_rate:.6g}"
