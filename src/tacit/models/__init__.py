@@ -1,6 +1,10 @@
 """The networks that the recipes train, and what makes other people's networks trainable in private."""
 
 from tacit.models.normalisation import replace_batchnorm as replace_batchnorm
+from tacit.models.recurrent import PrivateGRU as PrivateGRU
+from tacit.models.recurrent import PrivateLSTM as PrivateLSTM
+from tacit.models.recurrent import PrivateRNN as PrivateRNN
+from tacit.models.recurrent import replace_recurrent as replace_recurrent
 from tacit.models.registry import MODELS as MODELS
 from tacit.models.registry import build as build
 from tacit.models.registry import default_model as default_model

@@ -1,9 +1,8 @@
-"""The remedy for batch normalisation, which mixes examples and so leaves none of them a gradient of its own."""
+"""The remedy for batch normalisation, which mixes examples and leaves none a gradient of its own."""
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm, _LazyNormBase
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from tacit.core.errors import UnsupportedError
 from tacit.core.validation import check_count
 from tacit.models.surgery import with_replacements
 
@@ -32,14 +31,8 @@ def replace_batchnorm(model: nn.Module, groups: int = 32) -> nn.Module:
     check_count("groups", groups)
 
     def replace(module: nn.Module, name: str) -> nn.Module | None:
-        if not isinstance(module, _BatchNorm):
-            return None
-        if isinstance(module, _LazyNormBase):
-            raise UnsupportedError(
-                f"{name or 'model'} ({type(module).__name__}): its channels are unknown before the first forward pass. "
-                "Run the model once on an example, then replace."
-            )
-        return _group_norm(module, groups)
+        del name
+        return _group_norm(module, groups) if isinstance(module, _BatchNorm) else None
 
     return with_replacements(model, replace)
 
@@ -47,9 +40,7 @@ def replace_batchnorm(model: nn.Module, groups: int = 32) -> nn.Module:
 def _group_norm(norm: _BatchNorm, groups: int) -> nn.GroupNorm:
     channels = norm.num_features
     at_least = _MIN_CHANNELS_1D if isinstance(norm, nn.BatchNorm1d) else _MIN_CHANNELS
-    count = max(
-        (n for n in range(1, groups + 1) if channels % n == 0 and channels // n >= at_least), default=1
-    )
+    count = max((n for n in range(1, groups + 1) if channels % n == 0 and channels // n >= at_least), default=1)
     replacement = nn.GroupNorm(count, channels, eps=norm.eps, affine=norm.affine)
     if norm.affine:
         # The very parameters, so that ties to other modules, device, dtype and requires_grad are kept.

@@ -7,7 +7,7 @@ from torch import nn
 
 from tacit.core.errors import InputError
 from tacit.core.validation import check_choice, check_count
-from tacit.models.simple import linear, mlp, tanh_cnn
+from tacit.models.simple import LARGE_IMAGE, fits_tanh_cnn, linear, mlp, tanh_cnn
 from tacit.models.wide_resnet import wide_resnet
 
 _MLP_HIDDEN = 128
@@ -47,11 +47,11 @@ def build(name: str, input_shape: Sequence[int], classes: int) -> nn.Module:
 
 
 def default_model(input_shape: Sequence[int]) -> str:
-    """The name of a network that trains well in private on such inputs: ``tanh-cnn`` for images, else
-    ``linear``.
+    """The name of a network that trains well in private on such inputs.
+
+    ``tanh-cnn`` for images from 24x24; ``mlp`` for smaller images, whose few examples do not carry a
+    convolutional network through the noise; ``linear`` for everything else.
     """
-    return (
-        "tanh-cnn"
-        if len(input_shape) == 3 and input_shape[0] in (1, 3) and min(input_shape[1:]) >= 8
-        else "linear"
-    )
+    if not fits_tanh_cnn(input_shape):
+        return "linear"
+    return "tanh-cnn" if min(input_shape[1:]) >= LARGE_IMAGE else "mlp"

@@ -15,7 +15,7 @@ from tacit.core.validation import check_count
 
 _IMAGENET_MEAN = (0.485, 0.456, 0.406)
 _IMAGENET_STD = (0.229, 0.224, 0.225)
-_LARGE_IMAGE = 24  # from here on the first convolution may stride over the image
+LARGE_IMAGE = 24  # from here on the first convolution may stride over the image
 
 
 def linear(inputs: int, classes: int) -> nn.Sequential:
@@ -74,20 +74,18 @@ def tanh_cnn(input_shape: Sequence[int], classes: int) -> nn.Sequential:
     check_count("classes", classes)
     if not fits_tanh_cnn(input_shape):
         raise InputError(
-            f"input_shape={tuple(input_shape)}: tanh-cnn takes images (1 or 3 channels, height, width) from 8x8. "
+            f"input_shape={tuple(input_shape)}: tanh-cnn takes images (1 or 3, height, width) from 8x8. "
             "Take mlp or linear for other inputs."
         )
     channels, height, width = input_shape
     if channels == 3:
         features = _colour_features()
     else:
-        features = _large_grey_features() if min(height, width) >= _LARGE_IMAGE else _small_grey_features()
+        features = _large_grey_features() if min(height, width) >= LARGE_IMAGE else _small_grey_features()
     with torch.no_grad():
         flat = features(torch.zeros(1, *input_shape)).numel()
     hidden = 128 if channels == 3 else 32
-    return nn.Sequential(
-        *features, nn.Flatten(), nn.Linear(flat, hidden), nn.Tanh(), nn.Linear(hidden, classes)
-    )
+    return nn.Sequential(*features, nn.Flatten(), nn.Linear(flat, hidden), nn.Tanh(), nn.Linear(hidden, classes))
 
 
 def _large_grey_features() -> nn.Sequential:

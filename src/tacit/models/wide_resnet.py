@@ -36,11 +36,8 @@ class StandardisedConv2d(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, kernel_size: int, *, stride: int = 1) -> None:
         super().__init__()
-        fan_in = inputs * kernel_size**2
-        drawn = nn.init.trunc_normal_(
-            torch.empty(outputs, inputs, kernel_size, kernel_size), std=fan_in**-0.5
-        )
-        self.weight = nn.Parameter(drawn)
+        shape = (outputs, inputs, kernel_size, kernel_size)
+        self.weight = nn.Parameter(torch.randn(shape) / (inputs * kernel_size**2) ** 0.5)
         self.gain = nn.Parameter(torch.ones(outputs))
         self.bias = nn.Parameter(torch.zeros(outputs))
         self.stride = stride
@@ -63,7 +60,7 @@ class _Unit(nn.Sequential):
 
 
 class _Block(nn.Module):
-    """Two units beside a skip connection; where the shape changes the skip is a unit with a 1x1 convolution."""
+    """Two units beside a skip connection; where the shape changes it is a unit with a 1x1 convolution."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, *, project: bool) -> None:
         super().__init__()
