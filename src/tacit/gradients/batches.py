@@ -41,9 +41,7 @@ def count_examples(batch: Any) -> int:
     """How many examples the batch holds: the first dimension that all tensors share, but for those of length 1."""
     sizes = {leaf.shape[0] if leaf.dim() else -1 for leaf in leaves(batch)}
     if not sizes:
-        raise InputError(
-            f"batch={batch!r}: must contain tensors. Pass the inputs and targets of a batch as tensors."
-        )
+        raise InputError(f"batch={batch!r}: must contain tensors. Pass the inputs and targets of a batch as tensors.")
     if -1 in sizes:
         raise InputError(
             "batch: holds a tensor with no dimension. Give every tensor a first dimension that counts examples, or "

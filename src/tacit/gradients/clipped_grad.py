@@ -121,9 +121,7 @@ class ClippedGrad:
                 self.engine_reason = f"functional, because book-keeping refused {error}"
             else:
                 self._engine = fast
-                self.engine_reason = (
-                    "bookkeeping, because every trainable parameter is covered by a layer rule"
-                )
+                self.engine_reason = "bookkeeping, because every trainable parameter is covered by a layer rule"
         return self._engine
 
 
@@ -137,7 +135,7 @@ def clipped_grad(
 ) -> ClippedGrad:
     r"""The sum over a batch of per-example gradients, each clipped: what a private step adds noise to.
 
-    .. math:: f(B) = \sum_{i \in B} c_i \nabla_\theta \ell(\theta, z_i), \qquad \|c_i \nabla_\theta \ell(\theta, z_i)\|_2 \le C
+    .. math:: f(B) = \sum_{i \in B} c_i g_i, \qquad g_i = \nabla_\theta \ell(\theta, z_i), \qquad \|c_i g_i\|_2 \le C
 
     Args:
         model: any module; it is never wrapped or changed. Layers that mix examples are refused by name.

@@ -17,14 +17,10 @@ class PerExampleGradients(Protocol):
     def keep(self, finite: Tensor) -> "PerExampleGradients": ...
 
 
-def group_norms(
-    squared: Mapping[str, Tensor], bound: BoundClipping, examples: int, device: torch.device
-) -> Tensor:
+def group_norms(squared: Mapping[str, Tensor], bound: BoundClipping, examples: int, device: torch.device) -> Tensor:
     """L2 norms ``[examples, groups]`` in float64; a parameter without gradients has norm zero."""
     zero = torch.zeros(examples, dtype=torch.float64, device=device)
-    columns = [
-        torch.stack([zero, *(squared[n] for n in group if n in squared)]).sum(0) for group in bound.groups
-    ]
+    columns = [torch.stack([zero, *(squared[n] for n in group if n in squared)]).sum(0) for group in bound.groups]
     return torch.stack(columns, dim=1).sqrt()
 
 

@@ -1,8 +1,8 @@
-"""What one use of a parameter adds to its per-example gradients, without writing those gradients out where possible.
+r"""What one use of a parameter adds to its per-example gradients, without writing those gradients out where possible.
 
 A use of a parameter contributes in one of two forms:
 
-- `Outer`: example i adds :math:`\\sum_t l_{it} r_{it}^T`, a sum of outer products over the tokens t that the example sent
+- `Outer`: example i adds :math:`\sum_t l_{it} r_{it}^T`, a sum of outer products over the tokens t that it sent
   through the layer. Linear layers, convolutions (tokens are output positions) and embeddings (l is one-hot) are of this
   form, and the squared norm follows from two small Gram matrices.
 - `Direct`: the gradient of every example, written out. Biases and normalisation weights are, because they are small.
@@ -103,7 +103,8 @@ class ParameterGradients:
         """Squared L2 norm of each example's gradient, summed in float64: float32 sums of long rows come out small."""
         if isinstance(self.uses[0], Direct):
             grads = self.uses[0].grads.flatten(1)
-            return torch.linalg.vector_norm(grads, dim=1, dtype=torch.float64).square()
+            norms: Tensor = torch.linalg.vector_norm(grads, dim=1, dtype=torch.float64)
+            return norms.square()
         outers = [use for use in self.uses if isinstance(use, Outer)]
         total = torch.zeros(outers[0].right.shape[0], dtype=torch.float64, device=outers[0].right.device)
         for i, first in enumerate(outers):
@@ -115,7 +116,7 @@ class ParameterGradients:
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """``sum_i weights[i] * gradient_i``."""
         sums = [
-            torch.tensordot(weights.to(use.grads.dtype), use.grads, dims=1)
+            torch.einsum("b,b...->...", weights.to(use.grads.dtype), use.grads)
             if isinstance(use, Direct)
             else use.weighted_sum(weights)
             for use in self.uses

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tacit.clipping import BoundClipping
 from tacit.core.errors import TacitError, UnsupportedError
@@ -77,13 +78,14 @@ class FunctionalEngine:
 
         def loss(params: dict[str, Tensor], example: tuple[Any, ...]) -> Tensor:
             single = _map_examples(lambda leaf: leaf[None], example, batch, examples)
-            result = torch.func.functional_call(self._module, params, single)
-            return result  # type: ignore[no-any-return]
+            value: Tensor = torch.func.functional_call(self._module, params, single)
+            return value
 
         axes = _map_examples(lambda _: 0, batch, batch, examples, shared=lambda _: None)
         per_example = torch.func.vmap(torch.func.grad(loss), in_dims=(None, axes), randomness="different")
         try:
-            found = per_example(parameters, batch)
+            with sdpa_kernel(SDPBackend.MATH):  # the fused kernels have no batching rule
+                found = per_example(parameters, batch)
         except TacitError:
             raise
         except (RuntimeError, NotImplementedError, ValueError) as error:
@@ -92,8 +94,7 @@ class FunctionalEngine:
                 f"model: torch.func cannot transform it ({reason}). Use engine='reference', or change that operation."
             ) from error
         grads = {
-            name.removeprefix("model."): ParameterGradients([Direct(g.to(sum_dtype(g)))])
-            for name, g in found.items()
+            name.removeprefix("model."): ParameterGradients([Direct(g.to(sum_dtype(g)))]) for name, g in found.items()
         }
         return sum_clipped(grads, self._bound, mask)
 
@@ -145,9 +146,7 @@ class BookkeepingEngine:
             return probe(trainable(self._model), losses)
 
 
-def _map_examples(
-    function: Any, tree: Any, batch: Any, examples: int, shared: Any = lambda leaf: leaf
-) -> Any:
+def _map_examples(function: Any, tree: Any, batch: Any, examples: int, shared: Any = lambda leaf: leaf) -> Any:
     """Applies ``function`` to the leaves of ``tree`` that stand where ``batch`` has one row an example."""
     if isinstance(batch, Tensor):
         return function(tree) if batch.shape[0] == examples else shared(tree)
@@ -155,8 +154,7 @@ def _map_examples(
         return {key: _map_examples(function, tree[key], batch[key], examples, shared) for key in batch}
     if isinstance(batch, list | tuple):
         parts = [
-            _map_examples(function, part, whole, examples, shared)
-            for part, whole in zip(tree, batch, strict=True)
+            _map_examples(function, part, whole, examples, shared) for part, whole in zip(tree, batch, strict=True)
         ]
         return type(batch)(parts) if isinstance(batch, list) else tuple(parts)
     return shared(tree)

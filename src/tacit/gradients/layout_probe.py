@@ -8,7 +8,6 @@ rows of all others. That refuses whatever mixes examples, by whatever means, and
 Last, no trainable parameter may reach the loss by a way on which no use was recorded; autograd itself is asked.
 """
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from tacit.core.errors import UnsupportedError
 from tacit.gradients.layers import REWRITES
-from tacit.gradients.recorder import Function, Recorder, Step, Use, tensors_in
+from tacit.gradients.recorder import Function, Recorder, Step, Use, function_name, tensors_in
 
 _SMALL, _LARGE = 2, 3
 
@@ -43,8 +42,9 @@ def probe(parameters: Mapping[str, Tensor], losses: Losses) -> list[Step]:
         values = losses(_LARGE)
     _check_isolation(planner.uses, values)
     _check_coverage(parameters, values)
-    copied = [use.inputs_changed() for use in planner.uses]
-    return _with_copies(planner.found, copied)
+    for use in planner.uses:
+        use.check_inputs()
+    return planner.found
 
 
 class _ShapeLog(TorchFunctionMode):
@@ -54,9 +54,7 @@ class _ShapeLog(TorchFunctionMode):
         super().__init__()
         self.calls: list[tuple[Function, torch.Size | None]] = []
 
-    def __torch_function__(
-        self, function: Function, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, function: Function, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         if function in REWRITES:
             with self:
                 return REWRITES[function](*args, **(kwargs or {}))
@@ -68,17 +66,13 @@ class _ShapeLog(TorchFunctionMode):
 class _Planner(Recorder):
     """A recorder that makes the steps instead of following them, by comparison with the smaller batch."""
 
-    def __init__(
-        self, parameters: Mapping[str, Tensor], smaller: Sequence[tuple[Function, torch.Size | None]]
-    ) -> None:
+    def __init__(self, parameters: Mapping[str, Tensor], smaller: Sequence[tuple[Function, torch.Size | None]]) -> None:
         super().__init__(parameters, _LARGE, ())
         self.found: list[Step] = []
         self._smaller = smaller
         self._call = -1
 
-    def __torch_function__(
-        self, function: Function, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, function: Function, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         if function not in REWRITES:
             self._call += 1
             if self._call >= len(self._smaller) or self._smaller[self._call][0] != function:
@@ -102,23 +96,17 @@ def _shape(output: Any) -> torch.Size | None:
     return None if first is None else first.shape
 
 
-def _example_dimension(
-    function: Function, small: torch.Size | None, large: torch.Size
-) -> tuple[int | None, int]:
+def _example_dimension(function: Function, small: torch.Size | None, large: torch.Size) -> tuple[int | None, int]:
     if small == large:
         return None, 1
-    grown = (
-        []
-        if small is None or len(small) != len(large)
-        else [d for d in range(len(large)) if small[d] != large[d]]
-    )
+    grown = [] if small is None or len(small) != len(large) else [d for d in range(len(large)) if small[d] != large[d]]
     if len(grown) == 1:
         fold, rest = divmod(large[grown[0]], _LARGE)
         whole = rest == 0 and small is not None and small[grown[0]] == fold * _SMALL
         if whole and (fold == 1 or grown[0] == 0):
             return grown[0], fold
     raise UnsupportedError(
-        f"{getattr(function, '__name__', function)}: its output has shape {tuple(large)} for {_LARGE} examples and "
+        f"{function_name(function)}: its output has shape {tuple(large)} for {_LARGE} examples and "
         f"{tuple(small or ())} for {_SMALL}, with no dimension that counts examples. Use engine='functional'."
     )
 
@@ -127,15 +115,18 @@ def _check_isolation(uses: Sequence[Use], losses: Tensor) -> None:
     """The loss of one example must not move with the activations of another."""
     edges = [use.output for use in uses]
     for example in range(_LARGE):
-        grads = torch.autograd.grad(losses[example], edges, retain_graph=True, allow_unused=True)
+        grads: tuple[Tensor | None, ...] = torch.autograd.grad(
+            losses[example], edges, retain_graph=True, allow_unused=True
+        )
         for use, grad in zip(uses, grads, strict=True):
             if grad is None:
                 continue
             others = [e for e in range(_LARGE) if e != example]
-            if bool((use.layout.rows(grad)[others] != 0).any()):
-                names = sorted(name for watched in use.watched.values() for name in watched.names)
+            foreign = use.layout.rows(grad)[others]
+            # NaN is no evidence: an overflowing activation times a gradient of zero.
+            if bool(((foreign != 0) & ~foreign.isnan()).any()):
                 raise UnsupportedError(
-                    f"{', '.join(names)}: one example's loss depends on the activations of another behind this "
+                    f"{use.names}: one example's loss depends on the activations of another behind this "
                     f"{use.rule.name}, so the model mixes examples. Replace what couples them (batch statistics, "
                     "operations along the batch dimension); for BatchNorm call tacit.models.replace_batchnorm."
                 )
@@ -147,18 +138,10 @@ def _check_coverage(parameters: Mapping[str, Tensor], losses: Tensor) -> None:
         raise UnsupportedError(
             "loss: does not depend on any trainable parameter. Unfreeze a parameter, or return the model's own loss."
         )
-    grads = torch.autograd.grad(losses.sum(), list(parameters.values()), allow_unused=True)
+    grads: tuple[Tensor | None, ...] = torch.autograd.grad(losses.sum(), list(parameters.values()), allow_unused=True)
     missed = [name for name, grad in zip(parameters, grads, strict=True) if grad is not None]
     if missed:
         raise UnsupportedError(
             f"{', '.join(missed)}: reaches the loss through an operation that cannot be observed (an in-place write or "
             "a custom autograd function). Use engine='functional'."
         )
-
-
-def _with_copies(steps: Sequence[Step], copied: Sequence[bool]) -> list[Step]:
-    """Marks the uses whose inputs the model changes in place; derivations have none."""
-    flags = iter(copied)
-    return [
-        step if step.dim is None else dataclasses.replace(step, copy_inputs=next(flags)) for step in steps
-    ]

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.overrides import TorchFunctionMode, resolve_name
+from torch.overrides import TorchFunctionMode
 
 from tacit.core.errors import UnsupportedError
 from tacit.gradients.contributions import Contribution, Direct, ParameterGradients
@@ -36,13 +36,11 @@ class Step:
         function: the operation; a pass that calls another one here took another way than the probe.
         dim: the output's dimension that counts examples; ``None`` makes it a derivation.
         fold: how many consecutive rows of that dimension belong to one example.
-        copy_inputs: the model changes the inputs in place later, so they must be copied.
     """
 
     function: Function
     dim: int | None
     fold: int = 1
-    copy_inputs: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,9 +63,17 @@ class Use:
     output: GradientEdge
     versions: tuple[int, ...]
 
-    def inputs_changed(self) -> bool:
-        """Whether the model has written to an input since the call."""
-        return tuple(t._version for t in self.call.inputs.values()) != self.versions
+    @property
+    def names(self) -> str:
+        """The parameters that take part, for messages."""
+        return ", ".join(sorted(name for watched in self.watched.values() for name in watched.names))
+
+    def check_inputs(self) -> None:
+        """The model must not have written to an input since the call: the gradient needs what the layer saw."""
+        if tuple(t._version for t in self.call.inputs.values()) != self.versions:
+            raise UnsupportedError(
+                f"{self.names}: the model changes the input of this {self.rule.name} in place. Use out-of-place operations, or engine='functional'."
+            )
 
 
 class _Begin(torch.autograd.Function):
@@ -98,15 +104,11 @@ class Recorder(TorchFunctionMode):
         super().__init__()
         self.examples = examples
         self.uses: list[Use] = []
-        self._watched = {
-            id(tensor): Watched(tensor, frozenset([name]), True) for name, tensor in parameters.items()
-        }
+        self._watched = {id(tensor): Watched(tensor, frozenset([name]), True) for name, tensor in parameters.items()}
         self._steps = steps
         self._position = 0
 
-    def __torch_function__(
-        self, function: Function, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, function: Function, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if function in REWRITES:
             with self:
@@ -125,13 +127,9 @@ class Recorder(TorchFunctionMode):
         step = self.next_step(function, output)
         if step.dim is None:
             return self._watch(function, args, kwargs)
-        stray = [
-            t for t in tensors_in((args, kwargs)) if id(t) in self._watched and not _among(t, call.parameters)
-        ]
+        stray = [t for t in tensors_in((args, kwargs)) if id(t) in self._watched and not _among(t, call.parameters)]
         if stray:
             raise self.unsupported(function, stray)
-        if step.copy_inputs:
-            call = dataclasses.replace(call, inputs={k: v.clone() for k, v in call.inputs.items()})
         if not output.requires_grad:
             output = output.contiguous() if output._is_view() else output
             output = _Begin.apply(torch.zeros((), requires_grad=True), output)  # type: ignore[no-untyped-call]
@@ -180,19 +178,17 @@ class Recorder(TorchFunctionMode):
         step = self._steps[self._position] if self._position < len(self._steps) else None
         if step is None or step.function != function:
             raise UnsupportedError(
-                f"{_name(function)}: the model took another way through its code than on the probe, so its forward "
+                f"{function_name(function)}: the model took another way through its code than on the probe, so its forward "
                 "pass depends on values. Use engine='functional' or engine='reference'."
             )
         self._position += 1
         return step
 
-    def unsupported(
-        self, function: Function, tensors: Sequence[Tensor] | Iterator[Tensor]
-    ) -> UnsupportedError:
+    def unsupported(self, function: Function, tensors: Sequence[Tensor] | Iterator[Tensor]) -> UnsupportedError:
         """The refusal of an operation that has no rule."""
         names = sorted(name for t in tensors if id(t) in self._watched for name in self._watched[id(t)].names)
         return UnsupportedError(
-            f"{', '.join(names)}: used by {_name(function)}, which has no layer rule. Use engine='functional', or "
+            f"{', '.join(names)}: used by {function_name(function)}, which has no layer rule. Use engine='functional', or "
             "engine='reference' where that fails too."
         )
 
@@ -202,17 +198,13 @@ class Recorder(TorchFunctionMode):
         A parameter that did not take part in this pass is missing from the result.
         """
         edges = [use.output for use in self.uses]
-        grads = torch.autograd.grad(losses.sum(), edges, allow_unused=True)
+        grads: tuple[Tensor | None, ...] = torch.autograd.grad(losses.sum(), edges, allow_unused=True)
         found: dict[int, list[Contribution]] = {}
         with torch.no_grad():
             for use, grad in zip(self.uses, grads, strict=True):
                 if grad is None:
                     continue
-                if use.inputs_changed():
-                    raise UnsupportedError(
-                        f"{use.rule.name}: the model changed the layer's input in place on this batch and not on the "
-                        "probe. Use out-of-place operations, or engine='functional'."
-                    )
+                use.check_inputs()
                 contributions = use.rule.contribute(use.call, grad, use.layout)
                 for role, watched in use.watched.items():
                     found.setdefault(id(watched.tensor), []).append(contributions[role]())
@@ -233,9 +225,7 @@ class Recorder(TorchFunctionMode):
             return {name: ParameterGradients(uses) for name, uses in by_name.items()}
 
 
-def _pull_back(
-    derived: Watched, uses: Sequence[Contribution], tensors: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
+def _pull_back(derived: Watched, uses: Sequence[Contribution], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Per-example gradients of a derived tensor, carried back to the parameters that it came from."""
     with torch.no_grad():
         grads = sum(
@@ -281,5 +271,6 @@ def _among(tensor: Tensor, tensors: Mapping[str, Tensor]) -> bool:
     return any(tensor is other for other in tensors.values())
 
 
-def _name(function: Function) -> str:
-    return resolve_name(function) or getattr(function, "__name__", repr(function))
+def function_name(function: Function) -> str:
+    """A torch function's public name, for messages."""
+    return str(resolvefunction_name(function) or getattr(function, "__name__", function))

@@ -30,7 +30,9 @@ def _reason(module: nn.Module) -> str | None:
             )
     elif isinstance(module, nn.Embedding | nn.EmbeddingBag):
         if module.max_norm is not None:
-            return "max_norm rewrites rows of the table in the forward pass, without noise. Build it with max_norm=None."
+            return (
+                "max_norm rewrites rows of the table in the forward pass, without noise. Build it with max_norm=None."
+            )
         if module.scale_grad_by_freq:
             return "scale_grad_by_freq divides by counts over the whole batch. Build it with scale_grad_by_freq=False."
     return None

@@ -106,18 +106,16 @@ def _given(weight: Tensor | None) -> Tensor:
 
 def _heads(values: Tensor, num_heads: int) -> Tensor:
     """``[tokens, examples, heads * size]`` to ``[examples, heads, tokens, size]``."""
-    return values.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3)
+    return values.reshape(*values.shape[:2], num_heads, -1).permute(1, 2, 0, 3)
 
 
-def _mask(
-    attn_mask: Tensor | None, key_padding_mask: Tensor | None, query: Tensor, key: Tensor
-) -> Tensor | None:
+def _mask(attn_mask: Tensor | None, key_padding_mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
     """Both masks as one summand for the logits, ``[examples or 1, heads or 1, tokens, keys]``; extra keys are seen."""
     examples, heads, _, _ = query.shape
     total = None
     if attn_mask is not None:
         total = _additive(attn_mask, query)
-        total = total.unflatten(0, (examples, heads)) if total.dim() == 3 else total[None, None]
+        total = total.reshape(examples, heads, *total.shape[1:]) if total.dim() == 3 else total[None, None]
     if key_padding_mask is not None:
         padding = _additive(key_padding_mask, query)[:, None, None, :]
         total = padding if total is None else total + padding

@@ -36,7 +36,7 @@ def _contribute(call: Call, grad: Tensor, layout: Layout) -> Contributions:
     def weight() -> Outer:
         shape, groups = call.parameters["weight"].shape, call.options["groups"]
         right = patches(call, layout).to(grads.dtype)
-        left = grads.unflatten(1, (groups, -1)).transpose(2, 3)
+        left = grads.reshape(len(grads), groups, -1, grads.shape[2]).transpose(2, 3)
         return Outer(left, right, shape)
 
     return {"weight": weight, "bias": lambda: Direct(grads.sum(2))}
@@ -54,7 +54,8 @@ def patches(call: Call, layout: Layout) -> Tensor:
         span = dilation[axis] * (kernel[axis] - 1) + 1
         values = values.unfold(2 + axis, span, stride[axis])[..., :: dilation[axis]]
     # Now [examples, channels, *positions, *kernel].
-    values = values.unflatten(1, (call.options["groups"], -1)).movedim(2, 2 + rank)
+    groups = call.options["groups"]
+    values = values.reshape(len(values), groups, -1, *values.shape[2:]).movedim(2, 2 + rank)
     return values.flatten(2 + rank).flatten(2, 1 + rank)
 
 

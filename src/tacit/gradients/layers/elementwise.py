@@ -33,38 +33,38 @@ def reduce_to_shape(values: Tensor, layout: Layout, parameter: Tensor) -> Tensor
     return rows.reshape(layout.examples, *parameter.shape)
 
 
-def _sort_binary(input: Tensor, other: Tensor, *, alpha: float = 1) -> Call:
-    """Either operand may be the parameter, so both have a role; each is also the input of the other."""
-    operands = {name: t for name, t in (("first", input), ("second", other)) if isinstance(t, Tensor)}
-    return Call(parameters=operands, inputs=operands, options={"alpha": alpha})
+def _operands(input: Tensor | float, other: Tensor | float) -> dict[str, Tensor]:
+    """Either operand may be the parameter, so both have a role."""
+    return {name: t for name, t in (("first", input), ("second", other)) if isinstance(t, Tensor)}
+
+
+def _sort_sum(input: Tensor | float, other: Tensor | float, *, alpha: float = 1) -> Call:
+    return Call(parameters=_operands(input, other), inputs={}, options={"alpha": alpha})
+
+
+def _sort_product(input: Tensor | float, other: Tensor | float) -> Call:
+    operands = _operands(input, other)
+    return Call(parameters=operands, inputs=operands)
 
 
 def _contribute_add(call: Call, grad: Tensor, layout: Layout) -> Contributions:
     return {
         "first": lambda: Direct(reduce_to_shape(grad, layout, call.parameters["first"])),
-        "second": lambda: Direct(
-            reduce_to_shape(grad * call.options["alpha"], layout, call.parameters["second"])
-        ),
+        "second": lambda: Direct(reduce_to_shape(grad * call.options["alpha"], layout, call.parameters["second"])),
     }
 
 
 def _contribute_sub(call: Call, grad: Tensor, layout: Layout) -> Contributions:
     return {
         "first": lambda: Direct(reduce_to_shape(grad, layout, call.parameters["first"])),
-        "second": lambda: Direct(
-            reduce_to_shape(-grad * call.options["alpha"], layout, call.parameters["second"])
-        ),
+        "second": lambda: Direct(reduce_to_shape(-grad * call.options["alpha"], layout, call.parameters["second"])),
     }
 
 
 def _contribute_mul(call: Call, grad: Tensor, layout: Layout) -> Contributions:
     return {
-        "first": lambda: Direct(
-            reduce_to_shape(grad * call.inputs["second"], layout, call.parameters["first"])
-        ),
-        "second": lambda: Direct(
-            reduce_to_shape(grad * call.inputs["first"], layout, call.parameters["second"])
-        ),
+        "first": lambda: Direct(reduce_to_shape(grad * call.inputs["second"], layout, call.parameters["first"])),
+        "second": lambda: Direct(reduce_to_shape(grad * call.inputs["first"], layout, call.parameters["second"])),
     }
 
 
@@ -77,7 +77,7 @@ def _contribute_expand(call: Call, grad: Tensor, layout: Layout) -> Contribution
     return {"repeated": lambda: Direct(reduce_to_shape(grad, layout, call.parameters["repeated"]))}
 
 
-ADD = Rule("add", (torch.add, Tensor.add, Tensor.__radd__), _sort_binary, _contribute_add)
-SUB = Rule("sub", (torch.sub, Tensor.sub), _sort_binary, _contribute_sub)
-MUL = Rule("mul", (torch.mul, Tensor.mul, Tensor.__rmul__), _sort_binary, _contribute_mul)
+ADD = Rule("add", (torch.add, Tensor.add, Tensor.__radd__), _sort_sum, _contribute_add)
+SUB = Rule("sub", (torch.sub, Tensor.sub), _sort_sum, _contribute_sub)
+MUL = Rule("mul", (torch.mul, Tensor.mul, Tensor.__rmul__), _sort_product, _contribute_mul)
 EXPAND = Rule("expand", (Tensor.expand, Tensor.expand_as), _sort_expand, _contribute_expand)

@@ -39,9 +39,7 @@ def _sort_addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, a
 def _contribute_addmm(call: Call, grad: Tensor, layout: Layout) -> Contributions:
     grads, weight = layout.tokens(grad), call.parameters["weight"]
     return {
-        "weight": lambda: _outer(
-            layout.tokens(call.inputs["input"]) * call.options["alpha"], grads, weight.shape
-        ),
+        "weight": lambda: _outer(layout.tokens(call.inputs["input"]) * call.options["alpha"], grads, weight.shape),
         "bias": lambda: Direct(grads.sum(1) * call.options["beta"]),
     }
 

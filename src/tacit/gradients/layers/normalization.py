@@ -17,11 +17,14 @@ from tacit.gradients.layers.base import Call, Contributions, Layout, Rule, at_le
 def _contribute_channels(call: Call, grad: Tensor, layout: Layout) -> Contributions:
     """The weight belongs to a channel: dimension 1 of ``[examples, channels, *positions]``."""
     normalise: Callable[[Tensor], Tensor] = call.options["normalise"]
+    grads = layout.rows(grad)
+
+    def over_positions(values: Tensor) -> Direct:
+        return Direct(values.reshape(*values.shape[:2], -1).sum(2))
+
     return {
-        "weight": lambda: Direct(
-            (layout.rows(grad) * layout.rows(normalise(call.inputs["input"]))).flatten(2).sum(2)
-        ),
-        "bias": lambda: Direct(layout.rows(grad).flatten(2).sum(2)),
+        "weight": lambda: over_positions(grads * layout.rows(normalise(call.inputs["input"]))),
+        "bias": lambda: over_positions(grads),
     }
 
 
@@ -113,9 +116,7 @@ def _sort_batch_norm(
             "can be bounded. Call tacit.models.replace_batchnorm(model), or put the layer in eval mode."
         )
     options = {
-        "normalise": lambda values: F.batch_norm(
-            values, running_mean, running_var, None, None, False, momentum, eps
-        )
+        "normalise": lambda values: F.batch_norm(values, running_mean, running_var, None, None, False, momentum, eps)
     }
     return Call(present(weight=weight, bias=bias), {"input": input}, options)
 
