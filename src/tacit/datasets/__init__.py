@@ -9,3 +9,7 @@ from tacit.datasets.locating import locate_or_fetch as locate_or_fetch
 from tacit.datasets.locating import search_folders as search_folders
 from tacit.datasets.split import DataSet as DataSet
 from tacit.datasets.split import Split as Split
+from tacit.datasets.tables import Schema as Schema
+from tacit.datasets.tables import is_table as is_table
+from tacit.datasets.tables import load_table as load_table
+from tacit.datasets.tables import read_schema as read_schema

@@ -74,9 +74,7 @@ def _fetch_file(url: str, file: FileInfo, folder: Path, bar: Progress) -> None:
     task = bar.add_task(target.name, total=None)
     resumed = part.exists()
     while True:
-        download(
-            url, part, limit=limit, report=lambda have, total: bar.update(task, completed=have, total=total)
-        )
+        download(url, part, limit=limit, report=lambda have, total: bar.update(task, completed=have, total=total))
         try:
             _adopt(part, target, file)
         except DownloadError:
@@ -92,9 +90,7 @@ def _adopt(part: Path, target: Path, file: FileInfo) -> None:
     found = content_digest(part, unpack=target.name != file.name, limit=file.size)
     if found != file.sha256:
         part.unlink()
-        raise DownloadError(
-            f"{target.name} is not the published file: expected SHA-256 {file.sha256}, found {found}"
-        )
+        raise DownloadError(f"{target.name} is not the published file: expected SHA-256 {file.sha256}, found {found}")
     part.replace(target)
     note(target, file.sha256)
 

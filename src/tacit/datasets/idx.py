@@ -30,9 +30,7 @@ def read_idx(path: Path) -> np.ndarray:
         raise _broken(path, "it ends within its header")
     shape = tuple(int(size) for size in np.frombuffer(content, dtype=">u4", count=dimensions, offset=4))
     if len(content) != header + math.prod(shape):
-        raise _broken(
-            path, f"shape {shape} asks for {header + math.prod(shape)} bytes, it has {len(content)}"
-        )
+        raise _broken(path, f"shape {shape} asks for {header + math.prod(shape)} bytes, it has {len(content)}")
     return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape)
 
 

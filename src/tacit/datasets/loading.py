@@ -5,9 +5,12 @@ from pathlib import Path
 
 from tacit.core.errors import InputError
 from tacit.datasets.catalogue import SetInfo, describe
+from tacit.datasets.cifar import CLASS_NAMES as CIFAR_CLASSES
+from tacit.datasets.cifar import read_cifar10
 from tacit.datasets.digits import load_digits
 from tacit.datasets.idx import read_idx
-from tacit.datasets.locating import locate
+from tacit.datasets.jpeg import read_images
+from tacit.datasets.locating import cache_folder, locate
 from tacit.datasets.split import DataSet, Split, image_split
 from tacit.datasets.verification import verify
 
@@ -17,6 +20,8 @@ _FASHION_CLASSES = (
 _CLASS_NAMES: Mapping[str, tuple[str, ...]] = {
     "mnist": tuple(str(digit) for digit in range(10)),
     "fashion-mnist": _FASHION_CLASSES,
+    "cifar10": CIFAR_CLASSES,
+    "cifar10-jpeg": CIFAR_CLASSES,
 }
 
 
@@ -33,18 +38,17 @@ def load(name: str = "digits", *, download: bool = True, progress: bool = True) 
     if name == "digits":
         return load_digits()
     folder = locate(info, download=download, progress=progress)
-    return read(info, folder)
+    return read(info, folder, progress=progress)
 
 
-def read(info: SetInfo, folder: Path) -> DataSet:
+def read(info: SetInfo, folder: Path, *, progress: bool = False) -> DataSet:
     """The set ``info`` from a folder that holds its files."""
-    train, test = _READERS[info.name](info, folder)
+    train, test = _READERS[info.name](info, folder, progress)
     for split, examples in ((train, info.train_examples), (test, info.test_examples)):
         found, due = tuple(split.inputs.shape), (examples, *info.input_shape)
         if found != due:
             raise InputError(
-                f"{folder}: images of shape {found}: must be {due}. "
-                f"Place the official files of {info.name} there."
+                f"{folder}: images of shape {found}: must be {due}. Place the official files of {info.name} there."
             )
     return DataSet(
         name=info.name,
@@ -57,7 +61,8 @@ def read(info: SetInfo, folder: Path) -> DataSet:
     )
 
 
-def _read_idx_set(info: SetInfo, folder: Path) -> tuple[Split, Split]:
+def _read_idx_set(info: SetInfo, folder: Path, progress: bool) -> tuple[Split, Split]:
+    del progress  # takes a second
     arrays = {file.name: read_idx(verify(folder, file)) for file in info.files}
     train, test = (
         image_split(arrays[f"{part}-images-idx3-ubyte"][:, None], arrays[f"{part}-labels-idx1-ubyte"])
@@ -66,7 +71,25 @@ def _read_idx_set(info: SetInfo, folder: Path) -> tuple[Split, Split]:
     return train, test
 
 
-_READERS: Mapping[str, Callable[[SetInfo, Path], tuple[Split, Split]]] = {
+def _read_cifar10(info: SetInfo, folder: Path, progress: bool) -> tuple[Split, Split]:
+    del progress  # takes a few seconds
+    train, test = read_cifar10(verify(folder, info.files[0]))
+    return image_split(*train), image_split(*test)
+
+
+def _read_image_tree(info: SetInfo, folder: Path, progress: bool) -> tuple[Split, Split]:
+    if info.tree is None:
+        raise InputError(f"dataset={info.name!r}: is no tree of images. Read it from its files.")
+    cache = cache_folder() / info.name
+    _, height, width = info.input_shape
+    arrays = read_images(folder, info.tree, cache, size=(height, width), progress=progress)
+    train, test = (image_split(arrays[f"{part}_pixels"], arrays[f"{part}_labels"]) for part in ("train", "test"))
+    return train, test
+
+
+_READERS: Mapping[str, Callable[[SetInfo, Path, bool], tuple[Split, Split]]] = {
     "mnist": _read_idx_set,
     "fashion-mnist": _read_idx_set,
+    "cifar10": _read_cifar10,
+    "cifar10-jpeg": _read_image_tree,
 }

@@ -69,23 +69,23 @@ def verify(folder: Path, file: FileInfo) -> Path:
     return path
 
 
-def is_noted(path: Path, sha256: str) -> bool:
+def is_noted(path: Path, digest: str) -> bool:
     """Whether the note in the file's folder vouches for this digest, and the file is unchanged since."""
-    return _read_note(path.parent).get(path.name) == _entry(path, sha256)
+    return _read_note(path.parent).get(path.name) == _entry(path, digest)
 
 
-def note(path: Path, sha256: str) -> None:
+def note(path: Path, digest: str) -> None:
     """Records that ``path`` was found to have this digest; does nothing where the folder is not writable."""
-    entries = _read_note(path.parent) | {path.name: _entry(path, sha256)}
+    entries = _read_note(path.parent) | {path.name: _entry(path, digest)}
     written = path.parent / f"{_NOTE}.{os.getpid()}"
     with contextlib.suppress(OSError):
         written.write_text(json.dumps(entries, indent=1), encoding="utf-8")
         written.replace(path.parent / _NOTE)
 
 
-def _entry(path: Path, sha256: str) -> dict[str, Any]:
+def _entry(path: Path, digest: str) -> dict[str, Any]:
     status = path.stat()
-    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": sha256}
+    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "digest": digest}
 
 
 def _read_note(folder: Path) -> dict[str, Any]:

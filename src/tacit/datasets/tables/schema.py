@@ -1,0 +1,164 @@
+"""The public facts about a table: what its columns are and between which bounds their values lie.
+
+Scaling by bounds that were looked up in the data would leak them; here they come from a TOML file that may be
+published:
+
+    test_fraction = 0.2          # optional
+    delimiter = ","              # optional, for CSV files
+
+    [columns.age]
+    type = "number"
+    lower = 18
+    upper = 93
+
+    [columns.income]
+    type = "number"
+    lower = 0
+    upper = 200000
+    clip = true                  # values outside are moved to the bounds; without this they are an error
+
+    [columns.married]
+    type = "boolean"             # 0 and 1, or false and true
+
+    [columns.region]
+    type = "category"
+    categories = ["north", "south"]
+"""
+
+import dataclasses
+import difflib
+import math
+import tomllib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from tacit.core.errors import InputError
+
+_TEST_FRACTION = 0.2
+_TOP_KEYS = ("test_fraction", "delimiter", "columns")
+
+
+@dataclasses.dataclass(frozen=True)
+class NumberColumn:
+    """A number between two public bounds; ``clip`` allows values outside, which are moved to the nearer bound."""
+
+    name: str
+    lower: float
+    upper: float
+    clip: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class CategoryColumn:
+    """One of a public list of values, compared as text."""
+
+    name: str
+    categories: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class BooleanColumn:
+    """No or yes, written 0 and 1 or false and true."""
+
+    name: str
+
+
+Column = NumberColumn | CategoryColumn | BooleanColumn
+
+
+@dataclasses.dataclass(frozen=True)
+class Schema:
+    """The columns in the order of the file, how much of the rows is for testing, and what separates the cells."""
+
+    columns: Mapping[str, Column]
+    test_fraction: float = _TEST_FRACTION
+    delimiter: str = ","
+
+
+def read_schema(path: str | Path) -> Schema:
+    """The schema that a TOML file holds. Anything it does not know is refused: a misspelt bound must not be lost."""
+    path = Path(path)
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"schema={str(path)!r}: cannot be read ({error.strerror or error}).") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"schema={str(path)!r}: is not a TOML file: {error}.") from error
+    return _Reader(str(path)).schema(content)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reader:
+    """Turns the TOML values into a schema; every error names the file and the key."""
+
+    path: str
+
+    def error(self, key: str, value: object, rule: str) -> InputError:
+        return InputError(f"{self.path}: {key}={value!r}: {rule}")
+
+    def schema(self, content: Mapping[str, Any]) -> Schema:
+        self.only_keys("", content, _TOP_KEYS)
+        columns = content.get("columns")
+        if not isinstance(columns, dict) or not columns:
+            raise InputError(f"{self.path}: has no columns. Describe each in a table [columns.NAME].")
+        fraction = content.get("test_fraction", _TEST_FRACTION)
+        if not _is_number(fraction) or not 0 < fraction < 1:
+            raise self.error("test_fraction", fraction, "must lie strictly between 0 and 1.")
+        delimiter = content.get("delimiter", ",")
+        if not isinstance(delimiter, str) or len(delimiter) != 1:
+            raise self.error("delimiter", delimiter, 'must be one character, such as "," or ";".')
+        described = {name: self.column(name, facts) for name, facts in columns.items()}
+        return Schema(described, float(fraction), delimiter)
+
+    def column(self, name: str, facts: object) -> Column:
+        key = f"columns.{name}"
+        if not isinstance(facts, dict):
+            raise self.error(key, facts, f'must be a table. Write [{key}] and below it type = "number".')
+        kind = facts.get("type")
+        if kind == "number":
+            self.only_keys(f"{key}.", facts, ("type", "lower", "upper", "clip"))
+            return self.number(name, key, facts)
+        if kind == "category":
+            self.only_keys(f"{key}.", facts, ("type", "categories"))
+            return CategoryColumn(name, self.categories(key, facts))
+        if kind == "boolean":
+            self.only_keys(f"{key}.", facts, ("type",))
+            return BooleanColumn(name)
+        raise self.error(f"{key}.type", kind, 'must be "number", "category" or "boolean".')
+
+    def number(self, name: str, key: str, facts: Mapping[str, Any]) -> NumberColumn:
+        bounds = []
+        for end in ("lower", "upper"):
+            if not _is_number(facts.get(end)) or not math.isfinite(facts[end]):
+                raise self.error(
+                    f"{key}.{end}", facts.get(end), "must be a finite number. State the bound that is publicly known."
+                )
+            bounds.append(float(facts[end]))
+        lower, upper = bounds
+        if lower >= upper:
+            raise self.error(f"{key}.lower", facts["lower"], f"must be below upper, which is {facts['upper']!r}.")
+        clip = facts.get("clip", False)
+        if not isinstance(clip, bool):
+            raise self.error(f"{key}.clip", clip, "must be true or false.")
+        return NumberColumn(name, lower, upper, clip)
+
+    def categories(self, key: str, facts: Mapping[str, Any]) -> tuple[str, ...]:
+        given = facts.get("categories")
+        if not isinstance(given, list) or not all(isinstance(value, (str, int)) for value in given):
+            raise self.error(f"{key}.categories", given, "must be a list of texts or whole numbers.")
+        values = tuple(str(value).lower() if isinstance(value, bool) else str(value).strip() for value in given)
+        if len(values) < 2 or len(set(values)) < len(values):
+            raise self.error(f"{key}.categories", given, "must be at least two, all different.")
+        return values
+
+    def only_keys(self, prefix: str, found: Mapping[str, Any], allowed: Collection[str]) -> None:
+        for name, value in found.items():
+            if name not in allowed:
+                near = difflib.get_close_matches(name, allowed, n=1)
+                hint = f" Did you mean {near[0]}?" if near else ""
+                raise self.error(prefix + name, value, f"is unknown; known are {', '.join(allowed)}.{hint}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
