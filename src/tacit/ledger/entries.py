@@ -1,0 +1,86 @@
+"""What an account's history says: one entry a reservation, with what became of it."""
+
+import dataclasses
+import enum
+from typing import Any
+
+import dp_accounting
+import sqlalchemy as sa
+
+from tacit.ledger.schema import closing_kinds, records, reservations
+from tacit.ledger.spending import decode_event
+
+
+class EntryState(enum.Enum):
+    """Where a reservation stands. Reserved and committed ones are spent; a released one costs nothing."""
+
+    RESERVED = "reserved"
+    COMMITTED = "committed"
+    RELEASED = "released"
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One reservation and what became of it.
+
+    Attributes:
+        id: the number of the reservation in its ledger.
+        run, note: what the run called itself.
+        state: reserved (a run that is under way or that died), committed or released.
+        steps_reserved: the steps that the run planned.
+        steps_drawn: the durable mark: no noise was ever drawn for a step at or above it.
+        steps_charged: the steps that count as spent: all reserved ones until the commit says otherwise.
+        encoded_event: what counts as spent, in the versioned JSON form of `tacit.accounting`.
+        created, closed: when it was reserved and when committed or released, in UTC; ``closed`` is None until
+            then.
+    """
+
+    id: int
+    run: str
+    note: str
+    state: EntryState
+    steps_reserved: int
+    steps_drawn: int
+    steps_charged: int
+    encoded_event: str
+    created: str
+    closed: str | None
+
+    @property
+    def event(self) -> dp_accounting.DpEvent:
+        """What counts as spent; an event that does nothing once released."""
+        if self.state is EntryState.RELEASED:
+            return dp_accounting.NoOpDpEvent()
+        return decode_event(self.encoded_event)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The entry as plain JSON values."""
+        values = dataclasses.asdict(self)
+        return values | {"state": self.state.value}
+
+
+def read_entries(connection: sa.Connection, account_id: int) -> list[Entry]:
+    """Every entry of an account, oldest first."""
+    of_account = reservations.c.account_id == account_id
+    rows = connection.execute(sa.select(reservations).where(of_account).order_by(reservations.c.id)).all()
+    joined = sa.select(records).join(reservations).where(of_account).order_by(records.c.id)
+    later: dict[int, list[Any]] = {row.id: [] for row in rows}
+    for record in connection.execute(joined):
+        later[record.reservation_id].append(record)
+    return [_entry(row, later[row.id]) for row in rows]
+
+
+def _entry(reservation: Any, history: list[Any]) -> Entry:
+    closing = next((record for record in history if record.kind in closing_kinds), None)
+    return Entry(
+        id=reservation.id,
+        run=reservation.run,
+        note=reservation.note,
+        state=EntryState.RESERVED if closing is None else EntryState(closing.kind),
+        steps_reserved=reservation.steps,
+        steps_drawn=max((record.steps for record in history if record.kind == "drawn"), default=0),
+        steps_charged=reservation.steps if closing is None else closing.steps,
+        encoded_event=(closing.event if closing is not None else None) or reservation.event,
+        created=reservation.created,
+        closed=None if closing is None else closing.created,
+    )
