@@ -118,6 +118,7 @@ class RawParameters(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], dim=1) + self.places
         x = self.scale * torch.tanh(x) - self.offset
+        x = torch.where(x > 0, x, self.offset)
         flat = torch.addmm(self.flat_bias, x.reshape(-1, 4), self.matrix, beta=0.5, alpha=2.0)
         return flat.view(x.shape[0], -1)
 

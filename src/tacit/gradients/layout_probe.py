@@ -13,11 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from tacit.core.errors import UnsupportedError
-from tacit.gradients.layers import REWRITES
-from tacit.gradients.recorder import Function, Recorder, Step, Use, function_name, tensors_in
+from tacit.gradients.recorder import Function, Observer, Recorder, Step, Use, function_name, tensors_in
 
 _SMALL, _LARGE = 2, 3
 
@@ -47,18 +45,15 @@ def probe(parameters: Mapping[str, Tensor], losses: Losses) -> list[Step]:
     return planner.found
 
 
-class _ShapeLog(TorchFunctionMode):
+class _ShapeLog(Observer):
     """Notes the shape of every operation's first output."""
 
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[tuple[Function, torch.Size | None]] = []
 
-    def __torch_function__(self, function: Function, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        if function in REWRITES:
-            with self:
-                return REWRITES[function](*args, **(kwargs or {}))
-        output = function(*args, **(kwargs or {}))
+    def observe(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        output = function(*args, **kwargs)
         self.calls.append((function, _shape(output)))
         return output
 
@@ -72,14 +67,13 @@ class _Planner(Recorder):
         self._smaller = smaller
         self._call = -1
 
-    def __torch_function__(self, function: Function, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        if function not in REWRITES:
-            self._call += 1
-            if self._call >= len(self._smaller) or self._smaller[self._call][0] != function:
-                raise UnsupportedError(
-                    "model: takes another way through its code when the batch is larger. Use engine='functional'."
-                )
-        return super().__torch_function__(function, types, args, kwargs)
+    def observe(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._call += 1
+        if self._call >= len(self._smaller) or self._smaller[self._call][0] != function:
+            raise UnsupportedError(
+                "model: takes another way through its code when the batch is larger. Use engine='functional'."
+            )
+        return super().observe(function, args, kwargs)
 
     def next_step(self, function: Function, output: Tensor) -> Step:
         small = self._smaller[self._call][1]

@@ -19,11 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, resolve_name
 
 from tacit.core.errors import UnsupportedError
 from tacit.gradients.contributions import Contribution, Direct, ParameterGradients
-from tacit.gradients.layers import REWRITES, RULES, Call, Layout, Rule
+from tacit.gradients.layers import ADAPTERS, REWRITES, RULES, Call, Layout, Rule
 
 Function = Callable[..., Any]
 
@@ -72,7 +72,8 @@ class Use:
         """The model must not have written to an input since the call: the gradient needs what the layer saw."""
         if tuple(t._version for t in self.call.inputs.values()) != self.versions:
             raise UnsupportedError(
-                f"{self.names}: the model changes the input of this {self.rule.name} in place. Use out-of-place operations, or engine='functional'."
+                f"{self.names}: the model changes the input of this {self.rule.name} in place. Use out-of-place "
+                "operations, or engine='functional'."
             )
 
 
@@ -91,7 +92,25 @@ class _Begin(torch.autograd.Function):
         return None, None
 
 
-class Recorder(TorchFunctionMode):
+class Observer(TorchFunctionMode):
+    """Sees every torch operation of a forward pass; composite ones as the plain operations they are made of."""
+
+    def __torch_function__(self, function: Function, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function in REWRITES:
+            with self:
+                return REWRITES[function](*args, **kwargs)
+        if function in ADAPTERS:
+            with self:
+                args, kwargs = ADAPTERS[function](*args, **kwargs)
+        return self.observe(function, args, kwargs)
+
+    def observe(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs one operation."""
+        return function(*args, **kwargs)
+
+
+class Recorder(Observer):
     """Records the uses of ``parameters`` in one forward pass over ``examples`` examples.
 
     Args:
@@ -108,11 +127,8 @@ class Recorder(TorchFunctionMode):
         self._steps = steps
         self._position = 0
 
-    def __torch_function__(self, function: Function, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if function in REWRITES:
-            with self:
-                return REWRITES[function](*args, **kwargs)
+    def observe(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs the operation, as a use or a derivation where it touches a watched tensor."""
         watched = [t for t in tensors_in((args, kwargs)) if id(t) in self._watched]
         if not watched or not torch.is_grad_enabled():
             return function(*args, **kwargs)
@@ -178,8 +194,8 @@ class Recorder(TorchFunctionMode):
         step = self._steps[self._position] if self._position < len(self._steps) else None
         if step is None or step.function != function:
             raise UnsupportedError(
-                f"{function_name(function)}: the model took another way through its code than on the probe, so its forward "
-                "pass depends on values. Use engine='functional' or engine='reference'."
+                f"{function_name(function)}: the model took another way through its code than on the probe, so its "
+                "forward pass depends on values. Use engine='functional' or engine='reference'."
             )
         self._position += 1
         return step
@@ -188,8 +204,8 @@ class Recorder(TorchFunctionMode):
         """The refusal of an operation that has no rule."""
         names = sorted(name for t in tensors if id(t) in self._watched for name in self._watched[id(t)].names)
         return UnsupportedError(
-            f"{', '.join(names)}: used by {function_name(function)}, which has no layer rule. Use engine='functional', or "
-            "engine='reference' where that fails too."
+            f"{', '.join(names)}: used by {function_name(function)}, which has no layer rule. Use "
+            "engine='functional', or engine='reference' where that fails too."
         )
 
     def gradients(self, losses: Tensor) -> dict[str, ParameterGradients]:
@@ -273,4 +289,4 @@ def _among(tensor: Tensor, tensors: Mapping[str, Tensor]) -> bool:
 
 def function_name(function: Function) -> str:
     """A torch function's public name, for messages."""
-    return str(resolvefunction_name(function) or getattr(function, "__name__", function))
+    return str(resolve_name(function) or getattr(function, "__name__", function))

@@ -5,12 +5,12 @@ from typing import Any
 
 import torch.nn.functional as F
 
-from tacit.gradients.layers.attention import multi_head_attention
+from tacit.gradients.layers.attention import multi_head_attention, share_attention_bias
 from tacit.gradients.layers.base import Call as Call
 from tacit.gradients.layers.base import Layout as Layout
 from tacit.gradients.layers.base import Rule as Rule
 from tacit.gradients.layers.convolution import CONVOLUTION
-from tacit.gradients.layers.elementwise import ADD, EXPAND, MUL, SUB
+from tacit.gradients.layers.elementwise import ADD, EXPAND, MUL, SUB, WHERE
 from tacit.gradients.layers.embedding import EMBEDDING, EMBEDDING_BAG
 from tacit.gradients.layers.linear import ADDMM, LINEAR, MATMUL
 from tacit.gradients.layers.normalization import BATCH_NORM, GROUP_NORM, INSTANCE_NORM, LAYER_NORM, RMS_NORM
@@ -18,7 +18,7 @@ from tacit.gradients.layers.normalization import BATCH_NORM, GROUP_NORM, INSTANC
 _ALL = (
     *(LINEAR, ADDMM, MATMUL, CONVOLUTION, EMBEDDING, EMBEDDING_BAG),
     *(LAYER_NORM, RMS_NORM, GROUP_NORM, INSTANCE_NORM, BATCH_NORM),
-    *(ADD, SUB, MUL, EXPAND),
+    *(ADD, SUB, MUL, WHERE, EXPAND),
 )
 
 RULES: dict[Callable[..., Any], Rule] = {function: rule for rule in _ALL for function in rule.functions}
@@ -26,4 +26,9 @@ RULES: dict[Callable[..., Any], Rule] = {function: rule for rule in _ALL for fun
 # Composite operations, and what runs in their place while a forward pass is recorded.
 REWRITES: dict[Callable[..., Any], Callable[..., Any]] = {
     F.multi_head_attention_forward: multi_head_attention,
+}
+
+# Operations that run as they are, with arguments prepared by an observed function.
+ADAPTERS: dict[Callable[..., Any], Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]] = {
+    F.scaled_dot_product_attention: share_attention_bias,
 }

@@ -5,6 +5,7 @@ here computes the same from plain linear layers, and takes its place while a for
 """
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -75,6 +76,27 @@ def multi_head_attention(  # noqa: PLR0913 - the signature is torch's
         mixed = F.scaled_dot_product_attention(q, k, v, mask, dropout)
     mixed = mixed.permute(2, 0, 1, 3).flatten(2)
     return F.linear(mixed, out_proj_weight, out_proj_bias), scores
+
+
+def share_attention_bias(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of ``F.scaled_dot_product_attention`` with a learned bias repeated for each example.
+
+    A bias that is one for all examples would be added inside the fused kernel, where no rule sees it; repeating it has
+    a rule, and each example then has a copy of its own.
+    """
+    if attn_mask is not None and attn_mask.requires_grad and attn_mask.shape[: query.dim() - 3] != query.shape[:-3]:
+        attn_mask = attn_mask.expand(*query.shape[:-3], *attn_mask.shape[-3:])
+    return (query, key, value, attn_mask, dropout_p, is_causal), {"scale": scale, "enable_gqa": enable_gqa}
 
 
 def _project(

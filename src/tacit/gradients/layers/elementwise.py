@@ -1,4 +1,4 @@
-"""A parameter that is added to, subtracted from or multiplied with activations, or repeated for each example.
+"""A parameter that is added to, multiplied with or chosen among activations, or repeated for each example.
 
 Learned scales, positions and class tokens enter models this way. The gradient of a broadcast operand is the output's
 gradient (times the other factor), summed over every dimension along which it was repeated, but never over examples.
@@ -68,6 +68,18 @@ def _contribute_mul(call: Call, grad: Tensor, layout: Layout) -> Contributions:
     }
 
 
+def _sort_where(condition: Tensor, input: Tensor | float, other: Tensor | float) -> Call:
+    return Call(parameters=_operands(input, other), inputs={"condition": condition})
+
+
+def _contribute_where(call: Call, grad: Tensor, layout: Layout) -> Contributions:
+    chosen = call.inputs["condition"]
+    return {
+        "first": lambda: Direct(reduce_to_shape(grad * chosen, layout, call.parameters["first"])),
+        "second": lambda: Direct(reduce_to_shape(grad * ~chosen, layout, call.parameters["second"])),
+    }
+
+
 def _sort_expand(input: Tensor, *sizes: object) -> Call:
     del sizes
     return Call(parameters={"repeated": input}, inputs={})
@@ -80,4 +92,5 @@ def _contribute_expand(call: Call, grad: Tensor, layout: Layout) -> Contribution
 ADD = Rule("add", (torch.add, Tensor.add, Tensor.__radd__), _sort_sum, _contribute_add)
 SUB = Rule("sub", (torch.sub, Tensor.sub), _sort_sum, _contribute_sub)
 MUL = Rule("mul", (torch.mul, Tensor.mul, Tensor.__rmul__), _sort_product, _contribute_mul)
+WHERE = Rule("where", (torch.where,), _sort_where, _contribute_where)
 EXPAND = Rule("expand", (Tensor.expand, Tensor.expand_as), _sort_expand, _contribute_expand)
