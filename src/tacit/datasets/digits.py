@@ -1,9 +1,9 @@
 """The 1,797 handwritten digits that scikit-learn carries: the default set, which needs no download."""
 
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
-import sklearn.datasets
 import torch
 
 from tacit.datasets.partition import stratified_test_mask
@@ -13,9 +13,17 @@ _TEST_FRACTION = 0.2
 _LARGEST_PIXEL = 16.0
 
 
+def _sklearn_datasets() -> ModuleType:
+    """scikit-learn takes most of a second to import, so it is imported where the digits are asked for."""
+    import sklearn.datasets
+
+    module: ModuleType = sklearn.datasets
+    return module
+
+
 def digits_folder() -> Path:
     """The folder of the installed scikit-learn in which the file lies."""
-    return Path(sklearn.datasets.__file__).parent / "data"
+    return Path(_sklearn_datasets().__file__ or "").parent / "data"
 
 
 def load_digits() -> DataSet:
@@ -24,7 +32,7 @@ def load_digits() -> DataSet:
     scikit-learn publishes no split, so tacit fixes one: of each class the fifth with the smallest public
     numbers u(i) of `tacit.datasets.partition` is the test split.
     """
-    digits = sklearn.datasets.load_digits()
+    digits = _sklearn_datasets().load_digits()
     images = (np.asarray(digits.images, dtype=np.float32) / _LARGEST_PIXEL)[:, None]
     labels = np.asarray(digits.target, dtype=np.int64)
     test = stratified_test_mask(labels, _TEST_FRACTION)

