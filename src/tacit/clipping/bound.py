@@ -79,7 +79,8 @@ class BoundClipping:
         """The L2 distance by which the sum of clipped gradients moves at most when one example changes.
 
         C where an example comes, goes or is zeroed; 2C where it is replaced, from one end of a diameter to
-        the other.
+        the other. Noise multipliers in events are relative to `total` under every relation: accountants do
+        the doubling, so that noise of standard deviation ``noise_multiplier * total`` is what an event says.
         """
         return 2 * self.total if neighbours is Neighbours.REPLACE_ONE else self.total
 

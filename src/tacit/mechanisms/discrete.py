@@ -54,7 +54,8 @@ class DiscreteLaplace(IntegerMechanism):
 
     Args:
         scale: b. A float stands for the fraction that it is exactly.
-        sensitivity: the L1 norm by which the integers move at most between neighbouring data sets.
+        sensitivity: how far one record's contribution moves the integers at most, in L1 norm: the distance
+            under add-remove and zero-out. A replaced record moves them twice as far, which accountants know.
         unsafe_no_noise: allows ``scale=0``: the value is released as it is and the event says so.
     """
 
@@ -96,7 +97,8 @@ class DiscreteGaussian(IntegerMechanism):
 
     Args:
         scale: :math:`\sigma`. A float stands for the fraction that it is exactly.
-        sensitivity: the L2 norm by which the integers move at most between neighbouring data sets.
+        sensitivity: the L2 norm by which the integers move at most between neighbouring data sets, under the
+            relation in use: rho is stated for this distance, and no accountant doubles it.
         unsafe_no_noise: allows ``scale=0``: the value is released as it is and the event says so.
     """
 

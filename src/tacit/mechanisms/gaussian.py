@@ -21,7 +21,8 @@ class Gaussian(AdditiveMechanism):
 
     Args:
         noise_multiplier: z, the standard deviation in units of the sensitivity.
-        sensitivity: the L2 norm by which the value moves at most between neighbouring data sets.
+        sensitivity: how far one record's contribution moves the value at most, in L2 norm: the distance
+            under add-remove and zero-out. A replaced record moves it twice as far, which accountants know.
         unsafe_no_noise: allows ``noise_multiplier=0``: the value is released as it is and the event says so.
     """
 
@@ -39,7 +40,7 @@ class Gaussian(AdditiveMechanism):
         return self.noise_multiplier * self.sensitivity
 
     def event(self) -> dp_event.DpEvent:
-        """A Gaussian event, whose multiplier is relative to the sensitivity that was given."""
+        """A Gaussian event, its multiplier relative to the sensitivity."""
         if self.noise_multiplier == 0:
             return dp_event.NonPrivateDpEvent()
         return dp_event.GaussianDpEvent(float(self.noise_multiplier))

@@ -46,7 +46,7 @@ class GridRelease:
 
         Args:
             scale: b, the scale of the noise.
-            sensitivity: the L1 norm by which the unrounded value moves at most.
+            sensitivity: the L1 norm by which one record moves the unrounded value at most.
             granularity: the distance of two grid points.
             changed_coordinates: how many coordinates differ at most between neighbouring data sets: 1 for a
                 number, all of them for a vector of which nothing else is known.
@@ -56,7 +56,10 @@ class GridRelease:
 
     @classmethod
     def gaussian(cls, *, scale: float, sensitivity: float, granularity: float, changed_coordinates: int) -> Self:
-        """Discrete Gaussian noise; as `laplace`, with the standard deviation and the L2 norm."""
+        """Discrete Gaussian noise; as `laplace`, with the standard deviation and the L2 norm.
+
+        The sensitivity is that under the relation in use, see `DiscreteGaussian`.
+        """
         moved = grid_l2_sensitivity(sensitivity, granularity, changed_coordinates)
         return cls(DiscreteGaussian(_in_grid_units(check_positive("scale", scale), granularity), moved), granularity)
 

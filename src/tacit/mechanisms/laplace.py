@@ -22,7 +22,8 @@ class Laplace(AdditiveMechanism):
 
     Args:
         scale: b, in the units of the value; the standard deviation is :math:`\sqrt{2} b`.
-        sensitivity: the L1 norm by which the value moves at most between neighbouring data sets.
+        sensitivity: how far one record's contribution moves the value at most, in L1 norm: the distance
+            under add-remove and zero-out. A replaced record moves it twice as far, which accountants know.
         unsafe_no_noise: allows ``scale=0``: the value is released as it is and the event says so.
     """
 
@@ -41,7 +42,7 @@ class Laplace(AdditiveMechanism):
         return cls(check_positive("sensitivity", sensitivity) / epsilon, sensitivity)
 
     def event(self) -> dp_event.DpEvent:
-        """A Laplace event, whose multiplier is relative to the sensitivity that was given."""
+        """A Laplace event, its multiplier relative to the sensitivity."""
         if self.scale == 0:
             return dp_event.NonPrivateDpEvent()
         return dp_event.LaplaceDpEvent(self.scale / self.sensitivity)

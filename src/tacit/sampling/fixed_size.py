@@ -21,14 +21,14 @@ from tacit.sampling.sampler import (
 class FixedSize:
     r"""Each step sees a uniformly random subset of exactly ``batch_size`` records, drawn anew for every step.
 
-    Event, under replace-one only (the size is public): T Gaussians sampled without replacement, bounded by
-    RDP with Theorem 27 of Wang, Balle, Kasiviswanathan, https://arxiv.org/abs/1808.00087. That theorem
-    starts from the RDP of the *unsampled* mechanism between two batches that differ in one record:
-    :math:`\alpha \Delta^2 / (2 s^2)` for noise of standard deviation s, where :math:`\Delta = 2C`, the
-    diameter of the ball that clipped gradients lie in. It is also 2C between a batch with the record and a
-    batch with another record in its place. The accountant for this event computes :math:`\alpha / (2 z^2)`
-    from the inner Gaussian's multiplier z and doubles nothing, hence :math:`z = s / (2C)`: half of the noise
-    multiplier s / C.
+    Event, under replace-one only (the size is public): T Gaussians sampled without replacement, with the
+    noise multiplier s / C of every tacit event. The bound is Theorem 27 of Wang, Balle, Kasiviswanathan,
+    https://arxiv.org/abs/1808.00087. It starts from the RDP of the *unsampled* mechanism between two batches
+    that differ in one record, :math:`\alpha \Delta^2 / (2 s^2)` with :math:`\Delta = 2C`: the diameter of the
+    ball that clipped gradients lie in, whether the record itself has changed or another one sits in its
+    place. dp-accounting's RDP computes :math:`\alpha / (2 z^2)` from the inner multiplier z and doubles
+    nothing, so it must be given :math:`z = s / (2C)`. tacit's RDP accountant restates the event so under
+    replace-one; whoever hands the event to dp-accounting directly has to halve the multiplier.
 
     Args:
         examples: the public number of examples.
@@ -67,14 +67,14 @@ class FixedSize:
         return uniform_subset(examples, self.batch_size, stream)
 
     def event(self, noise_multiplier: float, steps: int, neighbours: Neighbours) -> dp_event.DpEvent:
-        """``steps`` Gaussians at half the noise multiplier, sampled without replacement; see the class."""
+        """``steps`` Gaussians, each on a sample without replacement; see the class for its noise multiplier."""
         check_relation(self, neighbours, reason="its amplification is proved for a replaced record only")
 
         def one(multiplier: float) -> dp_event.DpEvent:
             return dp_event.SampledWithoutReplacementDpEvent(
                 source_dataset_size=self.examples,
                 sample_size=self.batch_size,
-                event=dp_event.GaussianDpEvent(multiplier / 2),
+                event=dp_event.GaussianDpEvent(multiplier),
             )
 
         return compose(one, noise_multiplier, steps)

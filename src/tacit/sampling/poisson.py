@@ -26,8 +26,8 @@ class Poisson:
     - add-remove: a record of norm up to C is there with the rate as its probability, or not at all.
     - zero-out: the same pair of distributions, since a zeroed record contributes nothing when it is drawn.
     - replace-one: the record contributes up to C on either side,
-      ``rate N(-C) + (1 - rate) N(0)`` against ``rate N(C) + (1 - rate) N(0)``. The PLD accountant knows this
-      pair and doubles by itself; RDP refuses it.
+      ``rate N(-C) + (1 - rate) N(0)`` against ``rate N(C) + (1 - rate) N(0)``. The PLD accountant
+      takes this pair by itself; RDP refuses the relation.
 
     Args:
         sampling_rate: above 0 and at most 1; a public number, not computed from a private size.

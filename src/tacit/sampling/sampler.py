@@ -57,6 +57,9 @@ class Sampler(Protocol):
     def event(self, noise_multiplier: float, steps: int, neighbours: Neighbours) -> dp_event.DpEvent:
         """What an accountant must know of ``steps`` steps.
 
+        The event states noise over C, the bound on one record's contribution, under every relation; tacit's
+        accountants know that a replaced record moves a sum by 2C.
+
         Args:
             noise_multiplier: the noise's standard deviation divided by the clipping norm C, whatever the
                 relation. 0 gives an event without privacy.

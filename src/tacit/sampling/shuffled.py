@@ -27,7 +27,7 @@ class Shuffled:
     plain Gaussians, with the noise multiplier relative to C.
 
     - zero-out: the record's batch moves by up to C, once an epoch.
-    - replace-one: the record's batch moves by up to 2C, once an epoch; the accountant doubles by the
+    - replace-one: the record's batch moves by up to 2C, once an epoch; the accountant doubles C by the
       relation.
     - add-remove is refused: taking a record out shifts every batch boundary behind it, and changes the
       permutation.

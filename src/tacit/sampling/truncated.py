@@ -25,15 +25,13 @@ class TruncatedPoisson:
     Drawn as a uniform subset of size ``min(K, max_batch_size)`` with K binomial, which is the same
     distribution.
 
-    Event: T truncated subsampled Gaussians (Ganesh et al., https://arxiv.org/abs/2508.15089), noise
-    multiplier relative to C. Given how many of the *other* n - 1 records were drawn,
+    Event: T truncated subsampled Gaussians (https://arxiv.org/abs/2508.15089), noise multiplier relative to C.
+    Given how many of the *other* n - 1 records were drawn,
 
     - fewer than the limit: the record is there with the sampling rate, as with plain Poisson sampling, and
-      moves the
-      sum by up to C (2C between the two values of a replaced record);
-    - at least the limit: a record that gets in pushes another one out, so the sum moves by up to 2C on
-      either side.
-      This branch is bounded by the replace-one pair at norm 2C, under every relation.
+      moves the sum by up to C (2C between the two values of a replaced record);
+    - at least the limit: a record that gets in pushes another one out, so the sum moves by up to 2C on either
+      side. This branch is bounded by the replace-one pair at norm 2C, under every relation.
 
     Both probabilities depend on n, so the event speaks of one size of the data set only: the size is public,
     the relations are zero-out and replace-one, and `indices` refuses any other number of examples. Under
