@@ -5,6 +5,7 @@ Each check returns the value it checked, so that a constructor reads as a list o
 
 import math
 import numbers
+import operator
 from collections.abc import Collection
 
 from tacit.core.errors import InputError
@@ -55,11 +56,15 @@ def check_probability(name: str, value: float, *, remedy: str = "") -> float:
 
 def check_count(name: str, value: int, *, minimum: int = 1, remedy: str = "") -> int:
     """A whole number of at least ``minimum``."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise _reject(name, value, "must be a whole number", remedy) from None
+    if isinstance(value, bool):
         raise _reject(name, value, "must be a whole number", remedy)
-    if value < minimum:
+    if count < minimum:
         raise _reject(name, value, f"must be at least {minimum}", remedy)
-    return int(value)
+    return count
 
 
 def check_choice(name: str, value: str, choices: Collection[str], *, remedy: str = "") -> str:

@@ -1,0 +1,67 @@
+"""Guarantees for a privacy unit of several examples, from any accountant of one example."""
+
+import dataclasses
+import math
+
+from dp_accounting import DpEvent
+
+from tacit.accounting.base import Accountant
+from tacit.core.privacy import Neighbours
+
+_RELATIVE_PRECISION = 1e-6
+_LARGEST_EPSILON = 500.0
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupAccountant:
+    r"""Epsilon for up to ``size`` examples that come and go together, by group privacy:
+
+    .. math:: \delta_k(\epsilon) = \delta(\epsilon / k)\,\frac{e^\epsilon - 1}{e^{\epsilon / k} - 1}
+
+    (Vadhan 2017, lemma 2.2, read at every epsilon of the base accountant's privacy curve). Epsilon is the least value
+    at which this delta suffices, rounded up.
+
+    Attributes:
+        base: the accountant of one example.
+        size: k, how many examples one unit holds at most.
+    """
+
+    base: Accountant
+    size: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.base.name} with group privacy for {self.size} examples"
+
+    @property
+    def is_upper_bound(self) -> bool:
+        return self.base.is_upper_bound
+
+    def supports(self, event: DpEvent, neighbours: Neighbours) -> bool:
+        """Whatever the base accountant supports."""
+        return self.base.supports(event, neighbours)
+
+    def delta(self, event: DpEvent, epsilon: float, neighbours: Neighbours) -> float:
+        """Delta for the unit at epsilon >= 0."""
+        single = self.base.delta(event, epsilon / self.size, neighbours)
+        factor = self.size if epsilon == 0 else math.expm1(epsilon) / math.expm1(epsilon / self.size)
+        return min(1.0, single * factor)
+
+    def epsilon(self, event: DpEvent, delta: float, neighbours: Neighbours) -> float:
+        """Epsilon for the unit at delta in (0, 1); infinite above 500."""
+        if self.delta(event, 0.0, neighbours) <= delta:
+            return 0.0
+        low, high = 0.0, self.size * self.base.epsilon(event, delta, neighbours)
+        while high < _LARGEST_EPSILON and self.delta(event, high, neighbours) > delta:
+            low, high = high, max(2 * high, 1e-3)
+        if high >= _LARGEST_EPSILON:
+            return math.inf
+        while high - low > _RELATIVE_PRECISION * high:
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.delta(event, middle, neighbours) <= delta else (middle, high)
+        return high
+
+
+def for_unit(accountant: Accountant, size: int) -> Accountant:
+    """The accountant for units of up to ``size`` examples."""
+    return accountant if size == 1 else GroupAccountant(accountant, size)

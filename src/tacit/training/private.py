@@ -1,0 +1,171 @@
+"""`Private`: a model, its loss, an optimizer and a plan, for training loops of one's own."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from tacit.core.errors import InputError
+from tacit.core.privacy import Statement
+from tacit.core.randomness import Randomness
+from tacit.core.validation import check_count
+from tacit.gradients import clipped_grad, preflight
+from tacit.gradients.batches import map_leaves
+from tacit.gradients.losses import LossFunction, trainable
+from tacit.ledger import Account, unlimited
+from tacit.plan import DPSGD
+from tacit.sampling import chunks
+from tacit.training.records import check_records, fetch
+from tacit.training.step import Chunk, apply_gradient, private_gradient
+
+
+@dataclasses.dataclass(frozen=True)
+class Execution:
+    """Knobs that change speed and memory and never the distribution of the result.
+
+    Attributes:
+        engine: ``auto``, ``bookkeeping``, ``functional`` or ``reference``.
+        chunk_size: how many examples are on the device at once.
+        pad_chunks: pads every chunk to ``chunk_size`` with masked examples, so that all have one shape.
+        preflight: compares the engine with the reference on three examples before the first step.
+    """
+
+    engine: str = "auto"
+    chunk_size: int = 1024
+    pad_chunks: bool = False
+    preflight: bool = True
+
+    def __post_init__(self) -> None:
+        check_count("chunk_size", self.chunk_size)
+
+
+@dataclasses.dataclass(frozen=True)
+class Lot:
+    """The records of one step. Which and how many they are is private."""
+
+    step: int
+    records: Any
+    unsafe_indices: npt.NDArray[np.int64]
+
+
+class Private:
+    """Private training in a loop of one's own.
+
+    ```python
+    private = tacit.Private(model, loss_fn, optimizer, plan)
+    for batch in private.batches(train_set):
+        private.step(batch)
+    print(private.statement())
+    ```
+
+    The model is not wrapped: its class, its forward and its state dict stay as they are. After `step` the parameters'
+    ``grad`` hold the noisy mean gradient, which is public.
+
+    Args:
+        model, loss_fn, optimizer: the user's own; the loss function returns one loss for each example.
+        plan: the frozen plan; it decides about sampling, clipping, noise and accounting.
+        account: where the budget comes from. The whole plan is reserved here at once; what an early stop did not draw
+            is returned by `close`. Without an account nothing limits the run but the plan.
+        run: a name for the ledger's history.
+        randomness: the source of noise and sampling; keyed by the operating system unless given.
+        execution: engine, chunk size and other knobs that never change the result's distribution.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss_fn: LossFunction,
+        optimizer: torch.optim.Optimizer,
+        plan: DPSGD,
+        *,
+        account: Account | None = None,
+        run: str = "",
+        randomness: Randomness | None = None,
+        execution: Execution | None = None,
+    ) -> None:
+        self.model, self.optimizer, self.plan = model, optimizer, plan
+        self.execution = execution or Execution()
+        self.steps_done = 0
+        self._randomness = randomness or Randomness()
+        self._grad = clipped_grad(model, loss_fn, clipping=plan.clipping, engine=self.execution.engine)
+        self._preflight_due = self.execution.preflight
+        self._reservation = (
+            unlimited(plan.steps)
+            if account is None
+            else account.reserve(plan.event, plan.steps, run=run, neighbours=plan.neighbours, unit=plan.unit)
+        )
+
+    @property
+    def engine(self) -> str:
+        """The engine in use, and why."""
+        return self._grad.engine_reason
+
+    def batches(self, train_set: Any) -> Iterator[Lot]:
+        """The lots of the steps that remain, drawn by the plan's sampler; an empty lot is an ordinary one."""
+        records = check_records(train_set)
+        while self.steps_done < self.plan.steps:
+            step = self.steps_done
+            yield Lot(step, records, self.plan.sampler.indices(step, len(records), self._randomness))
+            if self.steps_done == step:
+                raise InputError(
+                    f"step {step}: private.step(batch) was not called for it. Call it once for each batch."
+                )
+
+    def step(self, lot: Lot) -> None:
+        """One private step on a lot of `batches`: clipped sum, ledger, noise, update."""
+        if lot.step != self.steps_done:
+            raise InputError(
+                f"batch of step {lot.step}: the next step is {self.steps_done}. Take each batch from private.batches once."
+            )
+        self._run_preflight(lot.records)
+        gradient = private_gradient(
+            self._grad, self._chunks(lot), self.plan, self._reservation, self._randomness, lot.step
+        )
+        apply_gradient(trainable(self.model), gradient, self.optimizer)
+        self.steps_done += 1
+        if self.steps_done == self.plan.steps:
+            self._reservation.commit(self.steps_done)
+
+    def statement(self) -> Statement:
+        """The guarantee for the model as it is now, after the steps taken so far."""
+        caveats = (
+            ("its noise came from a fixed seed, so the guarantee is void",) if self._randomness.voids_guarantee else ()
+        )
+        return self.plan.statement(self._reservation.steps_begun, caveats=caveats)
+
+    def close(self) -> None:
+        """Ends the run; steps that were reserved and not drawn go back to the account."""
+        if self.steps_done < self.plan.steps:
+            self._reservation.__exit__(None, None, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _chunks(self, lot: Lot) -> Iterator[Chunk]:
+        size = self.execution.chunk_size
+        for chunk in chunks(lot.unsafe_indices, size):
+            if self.execution.pad_chunks:
+                yield self._to_device(fetch(lot.records, chunk.indices)), torch.from_numpy(chunk.mask)
+            else:
+                yield self._to_device(fetch(lot.records, chunk.indices[chunk.mask])), None
+
+    def _to_device(self, batch: tuple[Any, ...]) -> tuple[Any, ...]:
+        device = next(self.model.parameters()).device
+
+        def move(leaf: Tensor) -> Tensor:
+            return leaf.to(device, non_blocking=True)
+
+        moved: tuple[Any, ...] = map_leaves(move, batch)
+        return moved
+
+    def _run_preflight(self, records: Any) -> None:
+        if self._preflight_due and len(records):
+            preflight(self._grad, *self._to_device(fetch(records, np.arange(min(3, len(records)), dtype=np.int64))))
+        self._preflight_due = False

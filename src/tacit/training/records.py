@@ -1,0 +1,46 @@
+"""From a data set of any kind and a lot's indices to a batch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
+
+from tacit.core.errors import InputError, UnsupportedError
+from tacit.datasets import Split
+
+
+def check_records(records: Any) -> Any:
+    """Refuses what has no length or chooses its own batches: the sampler is the plan's."""
+    if isinstance(records, DataLoader):
+        raise UnsupportedError(
+            "train_set=DataLoader: it would choose the batches, and the plan's sampler must. Pass its dataset."
+        )
+    if isinstance(records, IterableDataset) or not hasattr(records, "__len__"):
+        raise UnsupportedError(
+            f"train_set={type(records).__name__}: has no length, so it cannot be sampled as accounted for. Pass a data "
+            "set with __len__ and __getitem__."
+        )
+    if isinstance(records, tuple | list) and records and isinstance(records[0], Tensor):
+        return TensorDataset(*records)
+    return records
+
+
+def fetch(records: Any, indices: npt.NDArray[np.int64]) -> tuple[Any, ...]:
+    """The records with these indices as one batch: the arguments of the loss function after the model."""
+    if isinstance(records, Split):
+        return records[indices]
+    if isinstance(records, TensorDataset):
+        index = torch.from_numpy(indices)
+        return tuple(tensor[index.to(tensor.device)] for tensor in records.tensors)
+    batch = default_collate([records[int(i)] for i in indices])
+    if isinstance(batch, Sequence) and not isinstance(batch, str):
+        return tuple(batch)
+    if isinstance(batch, dict | Tensor):
+        return (batch,)
+    raise InputError(
+        f"train_set: its items are {type(batch).__name__} and hold no tensors. Return tensors, or tuples or dicts of them."
+    )
