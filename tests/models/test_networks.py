@@ -92,7 +92,7 @@ def test_wide_resnet_is_parametrised():
 
 
 def test_default_models():
-    assert default_model((1, 8, 8)) == "mlp"
+    assert default_model((1, 8, 8)) == "linear"
     assert default_model((1, 28, 28)) == "tanh-cnn"
     assert default_model((3, 32, 32)) == "tanh-cnn"
     assert default_model((17,)) == "linear"

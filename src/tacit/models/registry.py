@@ -49,9 +49,8 @@ def build(name: str, input_shape: Sequence[int], classes: int) -> nn.Module:
 def default_model(input_shape: Sequence[int]) -> str:
     """The name of a network that trains well in private on such inputs.
 
-    ``tanh-cnn`` for images from 24x24; ``mlp`` for smaller images, whose few examples do not carry a
-    convolutional network through the noise; ``linear`` for everything else.
+    ``tanh-cnn`` for images from 24x24, else ``linear``: smaller images come with few examples, which do not carry a
+    convolutional network through the noise.
     """
-    if not fits_tanh_cnn(input_shape):
-        return "linear"
-    return "tanh-cnn" if min(input_shape[1:]) >= LARGE_IMAGE else "mlp"
+    large = fits_tanh_cnn(input_shape) and min(input_shape[1:]) >= LARGE_IMAGE
+    return "tanh-cnn" if large else "linear"
