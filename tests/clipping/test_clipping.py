@@ -81,9 +81,7 @@ def test_flat_factor_never_lets_more_than_the_bound_through(bound: float, norm: 
 
 
 @given(bound=positive, stability=positive, norm=norm)
-def test_automatic_factor_never_lets_more_than_the_bound_through(
-    bound: float, stability: float, norm: float
-) -> None:
+def test_automatic_factor_never_lets_more_than_the_bound_through(bound: float, stability: float, norm: float) -> None:
     factor = Automatic(bound, stability).bind(["w"]).factors(column(norm)).item()
     assert math.isfinite(factor)
     assert Fraction(factor) * Fraction(norm) <= Fraction(bound)
@@ -98,9 +96,7 @@ def test_rounding_down_costs_next_to_nothing(bound: float, norm: float) -> None:
 
 @rules
 @pytest.mark.parametrize("seed", range(5))
-def test_clipped_gradients_of_random_examples_stay_within_every_group_bound(
-    rule: Clipping, seed: int
-) -> None:
+def test_clipped_gradients_of_random_examples_stay_within_every_group_bound(rule: Clipping, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     bound = rule.bind(NAMES)
     shape = (50, len(bound.groups), 7)
@@ -239,7 +235,5 @@ def test_rules_are_frozen_and_describe_themselves(rule: Clipping) -> None:
 def test_descriptions_name_the_bounds() -> None:
     assert Flat(0.1).describe() == "flat clipping at norm 0.1"
     assert PerLayer(0.1).describe() == "per-layer clipping with equal norms of total 0.1"
-    assert PerLayer({"": 1, "fc": 0.5}).describe() == (
-        "per-layer clipping at norms the model itself: 1, fc: 0.5"
-    )
+    assert PerLayer({"": 1, "fc": 0.5}).describe() == ("per-layer clipping at norms the model itself: 1, fc: 0.5")
     assert Automatic().describe() == "automatic clipping to norm 1 with stability 0.01"

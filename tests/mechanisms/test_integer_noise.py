@@ -114,9 +114,9 @@ def test_samplers_work_on_integers_alone(scale: Fraction, seed: int) -> None:
     "mechanism", [DiscreteGaussian(1e-3, 1), DiscreteGaussian(1e9 + 0.1, 1), DiscreteLaplace(1e9, 1)]
 )
 def test_a_thousand_draws_take_well_below_a_second(mechanism: DiscreteGaussian | DiscreteLaplace) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     mechanism.draw(1000, RNG.stream("speed"))
-    assert time.perf_counter() - start < 0.7
+    assert time.process_time() - start < 0.7
 
 
 @pytest.mark.parametrize("mechanism", [DiscreteGaussian(5, 1), DiscreteLaplace(5, 1)])

@@ -167,9 +167,9 @@ def test_poisson_is_uniform_over_a_large_data_set(rate: float) -> None:
 
 def test_poisson_takes_time_and_memory_of_the_batch_not_of_the_data_set() -> None:
     tracemalloc.start()
-    start = time.perf_counter()
+    start = time.process_time()
     drawn = Poisson(1e-5).indices(0, 10**8, RNG)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert 800 < len(drawn) < 1200

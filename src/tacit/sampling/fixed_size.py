@@ -7,18 +7,12 @@ from dp_accounting import dp_event
 from tacit.core.privacy import Neighbours
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_count
-from tacit.sampling.sampler import (
-    Indices,
-    check_batch_fits,
-    check_public_size,
-    check_relation,
-    compose,
-    uniform_subset,
-)
+from tacit.sampling.one_size import OneSize
+from tacit.sampling.sampler import Indices, check_public_size, check_relation, compose, uniform_subset
 
 
 @dataclasses.dataclass(frozen=True)
-class FixedSize:
+class FixedSize(OneSize):
     r"""Each step sees a uniformly random subset of exactly ``batch_size`` records, drawn anew for every step.
 
     Event, under replace-one only (the size is public): T Gaussians sampled without replacement, with the
@@ -35,12 +29,6 @@ class FixedSize:
         batch_size: at most ``examples``.
     """
 
-    examples: int
-    batch_size: int
-
-    def __post_init__(self) -> None:
-        check_batch_fits(self.examples, self.batch_size)
-
     @property
     def name(self) -> str:
         """The name on the command line."""
@@ -50,15 +38,6 @@ class FixedSize:
     def relations(self) -> frozenset[Neighbours]:
         """Replace-one, the relation that the bound is proved for."""
         return frozenset({Neighbours.REPLACE_ONE})
-
-    def expected_batch_size(self, examples: int) -> float:
-        """The batch size."""
-        return float(self.largest_batch_size(examples))
-
-    def largest_batch_size(self, examples: int) -> int:
-        """The batch size."""
-        check_public_size(self.examples, examples)
-        return self.batch_size
 
     def indices(self, step: int, examples: int, randomness: Randomness) -> Indices:
         """The records of one step; refuses a number of examples other than the declared one."""

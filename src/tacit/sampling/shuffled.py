@@ -8,17 +8,12 @@ from dp_accounting import dp_event
 from tacit.core.privacy import Neighbours
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_count
-from tacit.sampling.sampler import (
-    Indices,
-    check_batch_fits,
-    check_public_size,
-    check_relation,
-    compose,
-)
+from tacit.sampling.one_size import OneSize
+from tacit.sampling.sampler import Indices, check_public_size, check_relation, compose
 
 
 @dataclasses.dataclass(frozen=True)
-class Shuffled:
+class Shuffled(OneSize):
     """Each epoch cuts a fresh permutation into batches of one size; a last, smaller batch is dropped.
 
     Event: within an epoch a record is in one batch at most, so that one step alone depends on it and the
@@ -37,12 +32,6 @@ class Shuffled:
         batch_size: at most ``examples``.
     """
 
-    examples: int
-    batch_size: int
-
-    def __post_init__(self) -> None:
-        check_batch_fits(self.examples, self.batch_size)
-
     @property
     def name(self) -> str:
         """The name on the command line."""
@@ -57,15 +46,6 @@ class Shuffled:
     def relations(self) -> frozenset[Neighbours]:
         """The relations under which the size is public."""
         return frozenset({Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE})
-
-    def expected_batch_size(self, examples: int) -> float:
-        """The batch size."""
-        return float(self.largest_batch_size(examples))
-
-    def largest_batch_size(self, examples: int) -> int:
-        """The batch size."""
-        check_public_size(self.examples, examples)
-        return self.batch_size
 
     def indices(self, step: int, examples: int, randomness: Randomness) -> Indices:
         """The records of one step; refuses a number of examples other than the declared one.
