@@ -11,6 +11,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from tacit.accounting import calibrate_dpsgd_noise, dpsgd_event
 from tacit.core import Budget, BudgetExceededError, InputError, Neighbours, PrivacyUnit, UnsupportedError
 from tacit.ledger import Account, Ledger, Reservation, repeated
 
@@ -169,3 +170,23 @@ def test_the_account_as_plain_values(account: Account, reserve: Reserve) -> None
         10,
         1,
     )
+
+
+def test_a_run_calibrated_to_the_budget_fits_once(account: Account) -> None:
+    budget = Budget(3.0, 1e-5)
+    noise = calibrate_dpsgd_noise(0.01, 500, budget)
+    event_for = repeated(dpsgd_event(0.01, noise, 1))
+    account.reserve(event_for, 500, run="first", **TERMS)
+    assert 2.99 < account.spent() <= 3.0
+    with pytest.raises(BudgetExceededError, match="Nothing was spent"):
+        account.reserve(event_for, 1, run="second", **TERMS)
+
+
+def test_pure_budgets_hold_pure_events_only(path: Path) -> None:
+    account = Ledger.create(path, dataset="a", budget=Budget(1.0, 0.0)).account("a")
+    account.reserve(repeated(dp_accounting.LaplaceDpEvent(10.0)), 9, run="r", **TERMS)
+    assert account.spent() == pytest.approx(0.9, rel=1e-3)
+    with pytest.raises(BudgetExceededError):
+        account.reserve(repeated(dp_accounting.LaplaceDpEvent(10.0)), 2, run="r", **TERMS)
+    with pytest.raises(BudgetExceededError):
+        account.reserve(repeated(STEP), 1, run="r", **TERMS)
