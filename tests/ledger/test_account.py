@@ -1,7 +1,9 @@
 """What is spent, what remains, and the gate between, against closed forms."""
 
+import contextlib
 import json
 import math
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from tacit.accounting import calibrate_dpsgd_noise, dpsgd_event
-from tacit.core import Budget, BudgetExceededError, InputError, Neighbours, PrivacyUnit, UnsupportedError
+from tacit.core import Budget, BudgetExceededError, InputError, LedgerError, Neighbours, PrivacyUnit, UnsupportedError
 from tacit.ledger import Account, Ledger, Reservation, repeated
 
 Reserve = Callable[..., Reservation]
@@ -190,3 +192,25 @@ def test_pure_budgets_hold_pure_events_only(path: Path) -> None:
         account.reserve(repeated(dp_accounting.LaplaceDpEvent(10.0)), 2, run="r", **TERMS)
     with pytest.raises(BudgetExceededError):
         account.reserve(repeated(STEP), 1, run="r", **TERMS)
+
+
+def test_a_unit_of_several_examples_pays_for_each_where_there_is_no_delta(path: Path) -> None:
+    unit = PrivacyUnit("user", 4)
+    account = Ledger.create(path, dataset="a", budget=Budget(1.0, 0.0), unit=unit).account("a")
+    laplace = repeated(dp_accounting.LaplaceDpEvent(10.0))
+    account.reserve(laplace, 2, run="r", neighbours=account.neighbours, unit=unit)
+    assert account.spent() == pytest.approx(0.8)
+    with pytest.raises(BudgetExceededError):
+        account.reserve(laplace, 1, run="r", neighbours=account.neighbours, unit=unit)
+
+
+@pytest.mark.parametrize("text", ["{", '{"type": "miracle"}', "[]"])
+def test_an_entry_that_cannot_be_read_stops_all_spending(
+    account: Account, reserve: Reserve, path: Path, text: str
+) -> None:
+    reserve(1)
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE reservations SET event = ?", (text,))
+    for action in (account.spent, lambda: reserve(1)):
+        with pytest.raises(LedgerError, match=r"event of an entry cannot be read.*Restore"):
+            action()

@@ -59,10 +59,11 @@ def render(run: RunRecord) -> str:
     )
     target = run.plan.get("epsilon")
     void = run.guarantee.epsilon is None
+    accountant = run.guarantee.accountant.partition(" ")[0]  # "pld with group privacy for 4 examples"
     drawings = [
         accuracy_over_steps(run.history),
         epsilon_over_steps(run.history, target=target if isinstance(target, int | float) else None, void=void),
-        epsilon_by_accountant(run.epsilon_by_accountant, chosen=run.guarantee.accountant, void=void),
+        epsilon_by_accountant(run.epsilon_by_accountant, chosen=accountant, void=void),
     ]
     return environment.get_template("report.html").render(
         run=run,
