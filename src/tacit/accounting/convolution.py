@@ -23,9 +23,28 @@ from scipy import fft, signal
 from tacit.accounting.discretisation import LossDistribution
 from tacit.accounting.dominating import FloatArray
 
-_LEFT_OUT = 1e-8  # tilted mass that trimming, and again the window, may leave out; it is added back
-_CHERNOFF_RATES = (0.1, 0.25, 0.5, 1.0)  # times the rate that is best for a Gaussian
+_TRIMMED = 1e-14  # tilted mass of all steps together that is trimmed away, and added back as an upper bound
 _NEGLIGIBLE_LOG_MAGNITUDE = -60.0
+_LARGEST_WINDOW = 2**22
+_MOST_LIFTED_CELLS = 64
+_NEGLIGIBLE_LOG_MASS = math.log(1e-13)
+_RATE_SHARES = 0.25 ** np.arange(8)
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """The part of the composed loss that is resolved, under a tilt of some order.
+
+    Attributes:
+        order: the order of the tilt.
+        start, stop: the least and the largest loss that are resolved; an infinite end takes all there is.
+        rate: the rate at which Chernoff's inequality bounds what lies beyond the end.
+    """
+
+    order: float
+    start: float
+    stop: float
+    rate: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +64,8 @@ class TiltedLoss:
     def mean(self) -> float:
         return float(self.masses @ self.indices / self.masses.sum())
 
-    def log_mass_beyond(self, rate: float) -> float:
-        """Logarithm of the moment E[exp(rate (index - mean))], times the count."""
+    def log_central_moment(self, rate: float) -> float:
+        """log E[exp(rate (index - mean))], times the count."""
         exponents = rate * (self.indices - self.mean)
         top = float(exponents.max())
         return self.count * (top + math.log(float(self.masses @ np.exp(exponents - top))))
@@ -54,13 +73,22 @@ class TiltedLoss:
 
 @dataclasses.dataclass(frozen=True)
 class TailProfile:
-    """An upper bound on delta(epsilon) around the centre of a tilted, composed loss."""
+    """An upper bound on delta(epsilon) around the centre of a tilted, composed loss.
+
+    Attributes:
+        losses, masses: the tilted distribution on evenly spaced losses.
+        order, log_moment: the tilt's order and the cumulant function of the composition there.
+        left_out: tilted mass that lies nowhere on the losses.
+        rounding: by how much each of the masses may be too small.
+        infinity_mass: the chance of an infinite loss, not tilted.
+    """
 
     losses: FloatArray
     masses: FloatArray
     order: float
     log_moment: float
-    slack: float
+    left_out: float
+    rounding: float
     infinity_mass: float
 
     @functools.cached_property
@@ -74,10 +102,16 @@ class TailProfile:
         )
         return upper, lower
 
-    @property
+    @functools.cached_property
     def _unresolved(self) -> float:
-        """What the mass left out may add: its weight is at most max_y e^(-t y) (1 - e^(-y))."""
-        return self.slack * math.exp(self.order * math.log(self.order / (self.order + 1))) / (self.order + 1)
+        """What left-out mass and rounding may add: the largest weight e^(-t y) (1 - e^(-y)) and the sum of all weights.
+
+        The weights rise and fall once, so their sum is at most their integral over the spacing plus the largest.
+        """
+        heaviest = math.exp(self.order * math.log(self.order / (self.order + 1))) / (self.order + 1)
+        spacing = float(self.losses[1] - self.losses[0])
+        all_weights = heaviest + 1 / (spacing * self.order * (self.order + 1))
+        return self.left_out * heaviest + self.rounding * all_weights
 
     def delta(self, epsilon: float) -> float:
         """A certified delta at ``epsilon``; 1 where epsilon lies outside the window."""
@@ -111,33 +145,42 @@ class TailProfile:
 
 
 def tilt(first: int, loss: LossDistribution, count: int, order: float, total_count: int) -> TiltedLoss:
-    """Tilts one step's loss and trims its ends; all steps together lose at most `_LEFT_OUT` of tilted mass."""
+    """Tilts one step's loss and trims its ends; all steps together lose at most `_TRIMMED` of tilted mass."""
     log_moment = float(loss.log_moments(np.asarray([order]))[0])
     with np.errstate(divide="ignore"):
         masses = np.exp(order * loss.losses + np.log(loss.masses) - log_moment)
-    allowance = _LEFT_OUT / (2 * total_count)
+    allowance = _TRIMMED / (2 * total_count)
     heavy = (np.cumsum(masses) > allowance) & (np.cumsum(masses[::-1])[::-1] > allowance)
     start, stop = int(np.argmax(heavy)), masses.size - int(np.argmax(heavy[::-1]))
     return TiltedLoss(first + start, masses[start:stop], count, log_moment)
 
 
-def _window(losses: Sequence[TiltedLoss]) -> tuple[int, int]:
-    """First index and length of a window that holds all but `_LEFT_OUT` of the composed tilted mass."""
+def _place(losses: Sequence[TiltedLoss], window: Window, spacing: float) -> tuple[int, int]:
+    """First index and length of the window on the grid, within what the losses can reach.
+
+    Mass to the left of the window wraps around into it, so a cut there is pessimistic, never wrong.
+    """
+    lowest = sum(loss.count * loss.first for loss in losses)
+    highest = sum(loss.count * (loss.first + loss.masses.size - 1) for loss in losses)
+    # Connecting the dots lifts each loss by up to one cell, which shows where few, bounded losses are composed.
+    lifted = min(sum(loss.count for loss in losses), _MOST_LIFTED_CELLS)
+    stop = highest if window.stop == math.inf else min(highest, math.ceil(window.stop / spacing) + lifted)
+    start = max(lowest, math.floor(window.start / spacing), stop - _LARGEST_WINDOW)
+    return min(start, stop - 1), max(stop - start + 1, 2)
+
+
+def _mass_beyond(losses: Sequence[TiltedLoss], rate: float, index: int) -> float:
+    """Chernoff's bound on the composed tilted mass above an index, at the rate or, where that fails, lower ones."""
+    if index >= sum(loss.count * (loss.first + loss.masses.size - 1) for loss in losses):
+        return 0.0
     centre = sum(loss.count * loss.mean for loss in losses)
-    variance = sum(loss.count * float(loss.masses @ (loss.indices - loss.mean) ** 2) for loss in losses)
-    best_rate = math.sqrt(2 * math.log(2 / _LEFT_OUT) / max(variance, 1e-6))
-    lowest = centre - sum(loss.count * loss.first for loss in losses)
-    highest = sum(loss.count * (loss.first + loss.masses.size - 1) for loss in losses) - centre
-
-    def reach(sign: int) -> float:
-        rates = [sign * best_rate * fraction for fraction in _CHERNOFF_RATES]
-        return min(
-            (sum(loss.log_mass_beyond(rate) for loss in losses) + math.log(2 / _LEFT_OUT)) / abs(rate) for rate in rates
-        )
-
-    start = math.floor(centre - min(lowest, reach(-1)))
-    stop = math.ceil(centre + min(highest, reach(1)))
-    return start, max(stop - start + 1, 2)
+    best = 0.0
+    for lower_rate in rate * _RATE_SHARES:
+        log_moment = sum(loss.log_central_moment(lower_rate) for loss in losses)
+        best = min(best, log_moment - lower_rate * (index - centre))
+        if best < _NEGLIGIBLE_LOG_MASS:
+            break
+    return math.exp(best)
 
 
 def _convolve(losses: Sequence[TiltedLoss], start: int, length: int) -> tuple[FloatArray, float]:
@@ -170,15 +213,16 @@ def _convolve(losses: Sequence[TiltedLoss], start: int, length: int) -> tuple[Fl
     return np.maximum(composed[window], 0.0), error
 
 
-def compose(losses: Sequence[TiltedLoss], order: float, spacing: float, infinity_mass: float) -> TailProfile:
-    """Composes tilted losses of one ``order`` and one ``spacing`` into a certified profile."""
-    start, length = _window(losses)
-    masses, error = _convolve(losses, start, length)
+def compose(losses: Sequence[TiltedLoss], window: Window, spacing: float, infinity_mass: float) -> TailProfile:
+    """Composes losses with the window's tilt on one ``spacing`` into a certified profile."""
+    start, length = _place(losses, window, spacing)
+    masses, rounding = _convolve(losses, start, length)
     return TailProfile(
         losses=spacing * (start + np.arange(length, dtype=np.float64)),
         masses=masses,
-        order=order,
+        order=window.order,
         log_moment=sum(loss.count * loss.log_moment for loss in losses),
-        slack=2 * _LEFT_OUT + length * error,
+        left_out=_TRIMMED + _mass_beyond(losses, window.rate * spacing, start + length - 1),
+        rounding=rounding,
         infinity_mass=infinity_mass,
     )

@@ -39,13 +39,12 @@ class LossDistribution:
         top = exponents.max(axis=1)
         return np.asarray(top + np.log(np.exp(exponents - top[:, None]).sum(axis=1)))
 
-    def tilted_variance(self, order: float) -> float:
-        r"""The variance of the loss under masses times :math:`e^{tL}`: the second derivative of K at t = ``order``."""
-        losses, log_masses = self._occupied
-        exponents = order * losses + log_masses
-        weights = np.exp(exponents - exponents.max())
-        weights /= weights.sum()
-        return float(weights @ (losses - weights @ losses) ** 2)
+    def negligible_below(self, order: float, share: float) -> float:
+        """A loss to which all smaller ones may be lifted: their tilted mass there is at most ``share``; at most 0."""
+        with np.errstate(divide="ignore"):
+            log_lifted = np.log(np.cumsum(self.masses)) + order * self.losses
+        negligible = self.losses[log_lifted <= math.log(share) + float(self.log_moments(np.asarray([order]))[0])]
+        return min(0.0, float(negligible[-1])) if negligible.size else float(self.losses[0])
 
 
 def loss_range(pair: DominatingPair, upper_tail: float, lower_tail: float) -> tuple[float, float]:

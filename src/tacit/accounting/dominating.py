@@ -32,10 +32,13 @@ class DominatingPair:
     Attributes:
         forward: epsilon to the divergence of P from Q.
         backward: epsilon to the divergence of Q from P.
+        atom: a loss that has mass of its own, at whole multiples of which all such losses lie; 0 where there is none.
+            A grid that holds it represents the atoms exactly.
     """
 
     forward: Profile
     backward: Profile
+    atom: float = 0.0
 
     @property
     def is_symmetric(self) -> bool:
@@ -44,12 +47,12 @@ class DominatingPair:
 
     def reversed(self) -> "DominatingPair":
         """The pair (Q, P)."""
-        return DominatingPair(self.backward, self.forward)
+        return DominatingPair(self.backward, self.forward, self.atom)
 
 
-def symmetric(profile: Profile) -> DominatingPair:
+def symmetric(profile: Profile, atom: float = 0.0) -> DominatingPair:
     """A pair whose two profiles agree, as for every symmetric additive noise."""
-    return DominatingPair(profile, profile)
+    return DominatingPair(profile, profile, atom)
 
 
 NO_LOSS = symmetric(np.zeros_like)
@@ -82,7 +85,7 @@ def gaussian(noise_multiplier: float) -> DominatingPair:
 def laplace(noise_multiplier: float) -> DominatingPair:
     r"""The Laplace mechanism: :math:`\delta(\epsilon) = 1 - e^{(\epsilon - 1/b)/2}` up to epsilon = 1/b, then 0."""
     limit = 1 / noise_multiplier
-    return symmetric(lambda epsilons: -np.expm1(np.minimum(0.0, (epsilons - limit) / 2)))
+    return symmetric(lambda epsilons: -np.expm1(np.minimum(0.0, (epsilons - limit) / 2)), limit)
 
 
 def discrete_laplace(noise_parameter: float, sensitivity: int) -> DominatingPair:
@@ -100,11 +103,11 @@ def discrete_laplace(noise_parameter: float, sensitivity: int) -> DominatingPair
         q_mass = beyond_zero * np.exp(np.where(reached, epsilons - noise_parameter * (sensitivity - 1 - cut), -np.inf))
         return np.where(reached, np.clip(p_mass - q_mass, 0.0, 1.0), 0.0)
 
-    return symmetric(profile)
+    return symmetric(profile, noise_parameter)
 
 
 def finite(upper: Sequence[float], lower: Sequence[float]) -> DominatingPair:
-    """Two distributions on a finite set, given by their masses."""
+    """Two distributions on a finite set, given by their masses, of which the first ones are positive."""
     p, q = np.asarray(upper, dtype=np.float64), np.asarray(lower, dtype=np.float64)
 
     def against(first: FloatArray, second: FloatArray) -> Profile:
@@ -114,7 +117,7 @@ def finite(upper: Sequence[float], lower: Sequence[float]) -> DominatingPair:
 
         return profile
 
-    return DominatingPair(against(p, q), against(q, p))
+    return DominatingPair(against(p, q), against(q, p), abs(math.log(p[0] / q[0])))
 
 
 def poisson_sampled(pair: DominatingPair, sampling_rate: float) -> DominatingPair:
@@ -138,7 +141,8 @@ def poisson_sampled(pair: DominatingPair, sampling_rate: float) -> DominatingPai
         value = sampling_rate * np.exp(np.where(inside, epsilons, 0.0) + log_shrunk) * pair.backward(-log_shrunk)
         return np.where(inside, value, 0.0)
 
-    return DominatingPair(forward, backward)
+    atom = pair.atom + math.log1p((1 - sampling_rate) * math.expm1(-pair.atom))
+    return DominatingPair(forward, backward, atom)
 
 
 def poisson_sampled_gaussian_replaced(noise_multiplier: float, sampling_rate: float) -> DominatingPair:

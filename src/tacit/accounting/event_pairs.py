@@ -96,10 +96,8 @@ def _truncated(leaf: DpEvent, neighbours: Neighbours) -> DominatingPair:
     overflow = float(stats.binom.sf(limit - 1, leaf.dataset_size - 1, rate))
     if overflow == 0:
         return poisson
-    kept = float(stats.binom.sf(limit, leaf.dataset_size, rate)) * limit / (overflow * leaf.dataset_size)
-    if kept == 0:
-        # Only the record itself can fill the batch; bound its chance of being kept by that of being drawn.
-        kept = rate
+    # The chance that the record is kept, given an overflow; where that underflows, 1 bounds it.
+    kept = float(stats.binom.sf(limit, leaf.dataset_size, rate)) * limit / (overflow * leaf.dataset_size) or 1.0
     displaced = dominating.poisson_sampled_gaussian_replaced(noise / 2, min(kept, 1.0))
     return dominating.mixture(displaced, poisson, overflow)
 

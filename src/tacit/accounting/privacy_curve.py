@@ -23,19 +23,22 @@ from tacit.accounting.dominating import DominatingPair, FloatArray
 _RELATIVE_ERROR = 2e-4
 _LARGEST_GRID = 2**20
 _TAIL_SHARE = 1e-6  # of delta, for losses that are counted as infinite
-_LOWER_TAIL = 1e-12  # mass of all steps together that is lifted to the lower end of the losses
+_LOWER_TAIL = 1e-12  # tilted mass of all steps together that is lifted to the lower end of the losses
+_SMALLEST_DELTA = 1e-30
 _ORDERS = np.geomspace(1e-3, 1e8, 56)
 _REFINEMENT = 12
-_WINDOW_DEVIATIONS = 16.0
+_ROUNDING = 1e-13
+_MOST_ROUNDS = 6
+_WINDOW_TAIL = 1e-14  # tilted mass that may lie beyond either end of the window
+_HEADROOM = 18.0  # how far, in logarithms, the tilted tail may lie above delta: rounding takes 1e-12 of it
 
 
 @dataclasses.dataclass(frozen=True)
 class _Saddle:
-    """Where the tail lives: the order of the tilt, the bound there, and the spread of the tilted sum."""
+    """Where the tail lives: the order at which a Rényi bound is best, and that bound."""
 
     order: float
     value: float
-    deviation: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,86 +48,158 @@ class PrivacyCurve:
     pairs: tuple[DominatingPair, ...]
     counts: tuple[int, ...]
 
-    @functools.cached_property
-    def _total(self) -> int:
-        return sum(self.counts)
-
     def epsilon(self, delta: float) -> float:
         """An upper bound on the least epsilon at ``delta``; 0 < delta < 1."""
-        tail = _TAIL_SHARE * delta / self._total
-        saddle = self._saddle_at_delta(delta, tail)
-        if saddle.value <= 0:
-            return 0.0
-        if saddle.value == math.inf:
-            return math.inf
-        profile = self._profile(saddle, saddle.value, tail)
-        return min(saddle.value, profile.epsilon(delta))
+        if sum(self.counts) == 1:
+            return _single_epsilon(self.pairs[0], delta)
+        composition = _Composition.of(self, _TAIL_SHARE * delta)
+        saddle = composition.saddle_at_delta(delta)
+        bound = saddle.value
+        if bound <= 0 or bound == math.inf:
+            return max(bound, 0.0)
+        for _ in range(_MOST_ROUNDS):
+            profile = composition.profile(saddle.order, bound, bound, math.log(delta))
+            scale, bound = bound, min(bound, profile.epsilon(delta))
+            if bound > 0.7 * scale or bound == 0:
+                break
+            # Rare, large losses make the Rényi bound loose; then the tail lives elsewhere than it says.
+            saddle = composition.saddle_at_epsilon(bound)
+        return bound
 
     def delta(self, epsilon: float) -> float:
         """An upper bound on delta at ``epsilon`` >= 0."""
-        tail = 1e-30 / self._total
-        saddle = self._saddle_at_epsilon(epsilon, tail)
-        profile = self._profile(saddle, max(epsilon, saddle.deviation), tail)
-        return min(saddle.value, profile.delta(epsilon))
+        if sum(self.counts) == 1:
+            return float(self.pairs[0].forward(np.asarray([epsilon]))[0])
+        composition = _Composition.of(self, _SMALLEST_DELTA)
+        saddle = composition.saddle_at_epsilon(epsilon)
+        renyi = math.exp(min(0.0, saddle.value)) + composition.infinity_mass(composition.losses)
+        # An error of 1 / order in epsilon is one of delta itself.
+        profile = composition.profile(saddle.order, epsilon, 1 / saddle.order, saddle.value)
+        return min(1.0, renyi, profile.delta(epsilon))
 
-    def _rough(self, tail: float) -> list[LossDistribution]:
-        return [on_relative_grid(pair, tail, _LOWER_TAIL / self._total) for pair in self.pairs]
 
-    def _moments(self, rough: Sequence[LossDistribution], orders: FloatArray) -> FloatArray:
-        return np.asarray(sum(count * loss.log_moments(orders) for count, loss in zip(self.counts, rough, strict=True)))
+@dataclasses.dataclass(frozen=True)
+class _Composition:
+    """The steps with their losses in a form for moments. Small tails already count as infinite losses there."""
 
-    def _infinity_mass(self, losses: Sequence[LossDistribution]) -> float:
-        survival = sum(
+    pairs: tuple[DominatingPair, ...]
+    counts: tuple[int, ...]
+    losses: tuple[LossDistribution, ...]
+
+    @classmethod
+    def of(cls, curve: PrivacyCurve, tail: float) -> "_Composition":
+        total = sum(curve.counts)
+        losses = tuple(on_relative_grid(pair, tail / total, _LOWER_TAIL / total) for pair in curve.pairs)
+        return cls(curve.pairs, curve.counts, losses)
+
+    @property
+    def _total(self) -> int:
+        return sum(self.counts)
+
+    def infinity_mass(self, losses: Sequence[LossDistribution]) -> float:
+        """The chance that any of the steps has an infinite loss."""
+        survival = (
             count * math.log1p(-min(loss.infinity_mass, 1 - 1e-16))
             for count, loss in zip(self.counts, losses, strict=True)
         )
-        return -math.expm1(survival)
+        return -math.expm1(sum(survival))
 
-    def _saddle_at_delta(self, delta: float, tail: float) -> _Saddle:
-        """Minimises the Rényi bound of Canonne, Kamath and Steinke (2020), proposition 12, over the order."""
-        rough = self._rough(tail)
-        allowed = delta - self._infinity_mass(rough)
+    def _moments(self, orders: FloatArray) -> FloatArray:
+        parts = (count * loss.log_moments(orders) for count, loss in zip(self.counts, self.losses, strict=True))
+        return np.asarray(sum(parts))
+
+    @functools.cached_property
+    def _moments_on_grid(self) -> FloatArray:
+        return self._moments(_ORDERS)
+
+    def saddle_at_delta(self, delta: float) -> _Saddle:
+        """Epsilon by the Rényi bound of Canonne, Kamath and Steinke (2020), proposition 12, at its best order."""
+        allowed = delta - self.infinity_mass(self.losses)
         if allowed <= 0:
-            return _Saddle(1.0, math.inf, math.inf)
+            return _Saddle(1.0, math.inf)
 
-        def bound(orders: FloatArray) -> FloatArray:
+        def bound(orders: FloatArray, moments: FloatArray) -> FloatArray:
             conversion = math.log(allowed) + np.log1p(orders) - orders * np.log(orders / (orders + 1))
-            return np.asarray((self._moments(rough, orders) - conversion) / orders)
+            return np.asarray((moments - conversion) / orders)
 
-        return self._minimum(bound, rough)
+        return self._least(bound)
 
-    def _saddle_at_epsilon(self, epsilon: float, tail: float) -> _Saddle:
-        rough = self._rough(tail)
+    def saddle_at_epsilon(self, epsilon: float) -> _Saddle:
+        """The logarithm of delta by the same bound, but for the infinite losses, at its best order."""
 
-        def log_delta(orders: FloatArray) -> FloatArray:
+        def bound(orders: FloatArray, moments: FloatArray) -> FloatArray:
             conversion = orders * np.log(orders / (orders + 1)) - np.log1p(orders)
-            return np.asarray(self._moments(rough, orders) - orders * epsilon + conversion)
+            return np.asarray(moments - orders * epsilon + conversion)
 
-        saddle = self._minimum(log_delta, rough)
-        value = min(1.0, math.exp(min(0.0, saddle.value)) + self._infinity_mass(rough))
-        return dataclasses.replace(saddle, value=value)
+        return self._least(bound)
 
-    def _minimum(self, bound: Callable[[FloatArray], FloatArray], rough: Sequence[LossDistribution]) -> _Saddle:
+    def _least(self, bound: Callable[[FloatArray, FloatArray], FloatArray]) -> _Saddle:
         """The order at which a bound that holds at every order is least, on a grid that is refined once."""
-        best = int(np.argmin(bound(_ORDERS)))
+        best = int(np.argmin(bound(_ORDERS, self._moments_on_grid)))
         neighbours = _ORDERS[max(best - 1, 0)], _ORDERS[min(best + 1, _ORDERS.size - 1)]
         orders = np.geomspace(*neighbours, _REFINEMENT)
-        values = bound(orders)
-        order = float(orders[np.argmin(values)])
-        variances = (loss.tilted_variance(order) for loss in rough)
-        variance = sum(count * part for count, part in zip(self.counts, variances, strict=True))
-        return _Saddle(order, float(values.min()), math.sqrt(variance))
+        values = bound(orders, self._moments(orders))
+        return _Saddle(float(orders[np.argmin(values)]), float(values.min()))
 
-    def _profile(self, saddle: _Saddle, scale: float, tail: float) -> convolution.TailProfile:
-        """The certified profile around the saddle, at a spacing that keeps the error small against ``scale``."""
-        order, total = saddle.order, self._total
-        ranges = [loss_range(pair, tail, _LOWER_TAIL / total) for pair in self.pairs]
-        widest = max([_WINDOW_DEVIATIONS * saddle.deviation, *(upper - lower for lower, upper in ranges)])
-        wanted = math.sqrt(12 * _RELATIVE_ERROR * max(scale, 0.1 * saddle.deviation) / (total * (order + 1)))
-        spacing = max(wanted, widest / _LARGEST_GRID)
+    def _window(self, order: float) -> convolution.Window:
+        """Chernoff bounds, at the best rates on the grid, on where the composed loss lies under a tilt."""
+        here = float(self._moments(np.asarray([order]))[0])
+        spare = -math.log(_WINDOW_TAIL)
+        above, below = order * 1.001 < _ORDERS, order > _ORDERS * 1.001
+        rates = _ORDERS[above] - order
+        ends = (self._moments_on_grid[above] - here + spare) / rates
+        starts = (here - self._moments_on_grid[below] - spare) / (order - _ORDERS[below])
+        # At order -1 the moment is that of P's density over Q's, at most 1.
+        start = max([(here - spare) / (order + 1), *starts])
+        if rates.size == 0:
+            return convolution.Window(order, start, math.inf, 0.0)
+        best = int(np.argmin(ends))
+        return convolution.Window(order, start, float(ends[best]), float(rates[best]))
+
+    def _choose_window(self, order: float, epsilon: float, log_delta: float) -> convolution.Window:
+        """The narrowest window among tilts up to ``order`` under which the tail still stands out from rounding.
+
+        The full tilt shows the tail best, but where losses are rare and large it also calls up a far end that
+        nothing depends on and that the window would have to hold.
+        """
+        orders = order * 0.5 ** np.arange(8)
+        visible = self._moments(orders) - orders * epsilon <= log_delta + _HEADROOM
+        visible[0] = True
+        windows = [self._window(float(candidate)) for candidate in orders[visible]]
+        narrowest = min(window.stop - window.start for window in windows)
+        return next(window for window in windows if window.stop - window.start <= 1.2 * narrowest)
+
+    def profile(self, order: float, epsilon: float, scale: float, log_delta: float) -> convolution.TailProfile:
+        """The certified profile around ``epsilon``, where it falls at about the rate ``order``.
+
+        The spacing keeps the error in epsilon small against ``scale``.
+        """
+        total = self._total
+        window = self._choose_window(order, epsilon, log_delta)
+        ranges = [(loss.negligible_below(window.order, _LOWER_TAIL / total), loss.losses[-1]) for loss in self.losses]
+        wanted = math.sqrt(12 * _RELATIVE_ERROR * scale / (total * (order + 1)))
+        spacing = max(wanted, max(upper - lower for lower, upper in ranges) / _LARGEST_GRID)
+        if window.stop < math.inf:
+            spacing = max(spacing, (window.stop - window.start) / _LARGEST_GRID)
+        atom = max(pair.atom for pair in self.pairs)
+        if atom > 0:
+            spacing = atom / math.ceil(atom / spacing)
         grids = [on_uniform_grid(pair, spacing, bounds) for pair, bounds in zip(self.pairs, ranges, strict=True)]
         tilted = [
-            convolution.tilt(first, loss, count, order, total)
+            convolution.tilt(first, loss, count, window.order, total)
             for (first, loss), count in zip(grids, self.counts, strict=True)
         ]
-        return convolution.compose(tilted, order, spacing, self._infinity_mass([loss for _, loss in grids]))
+        return convolution.compose(tilted, window, spacing, self.infinity_mass([loss for _, loss in grids]))
+
+
+def _single_epsilon(pair: DominatingPair, delta: float) -> float:
+    """The profile of one step needs no composition: it is inverted by bisection, which ends on the safe side."""
+    if pair.forward(np.zeros(1))[0] <= delta:
+        return 0.0
+    low, high = 0.0, loss_range(pair, delta, 1.0)[1]
+    if pair.forward(np.asarray([high]))[0] > delta:
+        return math.inf
+    while high - low > _ROUNDING * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if pair.forward(np.asarray([middle]))[0] <= delta else (middle, high)
+    return high

@@ -57,7 +57,8 @@ def _bracket(
                 f"epsilon: stays {math.exp(min(value, 700.0)):.3g} times above the target, whatever the parameter."
             )
         # Epsilon changes at least about as fast as the parameter, so a step by the gap, and a little more, suffices.
-        x = min(max(x + min(max(1.05 * value, -_LONGEST_STEP), _LONGEST_STEP), low), high)
+        length = min(max(1.05 * abs(value), TOLERANCE), _LONGEST_STEP)
+        x = min(max(x + math.copysign(length, value), low), high)
     raise InputError("epsilon: does not fall with the parameter, so nothing can be calibrated.")
 
 
