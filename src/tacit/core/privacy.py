@@ -1,6 +1,7 @@
 """The nouns of the field: who is protected, against what change of the data, by how much."""
 
 import dataclasses
+import decimal
 import enum
 from typing import Any
 
@@ -58,6 +59,12 @@ class Budget:
             check_open_unit("delta", self.delta, remedy="Take it well below 1 / number of examples, such as 1e-5.")
 
 
+def _rounded_up(value: float) -> str:
+    """Four significant digits, never below the value: a guarantee must not be overstated in print."""
+    context = decimal.Context(prec=4, rounding=decimal.ROUND_CEILING)
+    return f"{float(context.create_decimal_from_float(value)):.4g}"
+
+
 @dataclasses.dataclass(frozen=True)
 class Statement:
     """A number called epsilon together with everything that it depends on.
@@ -85,7 +92,7 @@ class Statement:
     def __str__(self) -> str:
         caveats = "".join(f"; {caveat}" for caveat in self.caveats)
         guarantee = (
-            f"({self.epsilon:.4g}, {self.delta:.3g})-differentially private"
+            f"({_rounded_up(self.epsilon)}, {_rounded_up(self.delta)})-differentially private"
             if self.epsilon < float("inf")
             else "not differentially private (epsilon is infinite)"
         )

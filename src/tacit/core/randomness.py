@@ -1,8 +1,8 @@
 """The one source of random bits for noise and sampling.
 
 A `Randomness` holds a 256-bit key from the operating system and hands out independent streams, each named by a path
-such as ``("noise", 17)``. A stream's generator is Philox, keyed with 128 bits that BLAKE2b derives from key and path, so
-that
+such as ``("noise", 17)``. A stream's generator is Philox, keyed with 128 bits that BLAKE2b derives from key and path,
+so that
 
 - seeding torch, numpy or random anywhere changes nothing here, and drawing here changes nothing there;
 - one step's stream does not depend on how much another step drew, whatever the chunking or the device;

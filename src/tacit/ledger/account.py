@@ -5,6 +5,8 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from dp_accounting import DpEvent
+
 from tacit.core.errors import BudgetExceededError, InputError
 from tacit.core.privacy import Budget, Neighbours, PrivacyUnit
 from tacit.core.validation import check_count
@@ -84,6 +86,19 @@ class Account:
             insertion = reservations.insert().values(**row).returning(reservations.c.id)
             number = connection.execute(insertion).scalar_one()
         return LedgerReservation(self._database, number, event_for, steps)
+
+    def require(self, event: DpEvent, *, neighbours: Neighbours, unit: PrivacyUnit) -> None:
+        """Refuse now what `reserve` would refuse, and write nothing: for work that takes several reservations.
+
+        It promises nothing, since others may spend in between.
+
+        Raises:
+            BudgetExceededError: the budget does not hold the event.
+            InputError: the relation or unit is not the account's.
+        """
+        self._check_terms(neighbours, unit)
+        with self._database.read() as connection:
+            self._check_budget(_spent_events(read_entries(connection, self._id)), encode_event(event))
 
     def entries(self) -> list[Entry]:
         """Every reservation and what became of it, oldest first."""

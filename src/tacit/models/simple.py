@@ -15,6 +15,7 @@ from tacit.core.validation import check_count
 
 _IMAGENET_MEAN = (0.485, 0.456, 0.406)
 _IMAGENET_STD = (0.229, 0.224, 0.225)
+_ORTHOGONAL_GAIN = 1.2
 LARGE_IMAGE = 24  # from here on the first convolution may stride over the image
 
 
@@ -70,6 +71,9 @@ def tanh_cnn(input_shape: Sequence[int], classes: int) -> nn.Sequential:
       Images in [0, 1]
       are standardised by ImageNet's channel means and deviations, which are public.
     - Smaller grey images: two 3x3 convolutions; 9,258 parameters on the 8x8 digits.
+
+    Weights start orthogonal with gain 1.2 and biases at zero: on held-out training images of MNIST that was a little
+    better than torch's initialisation, since private training has few steps to spread a bad start.
     """
     check_count("classes", classes)
     if not fits_tanh_cnn(input_shape):
@@ -85,7 +89,13 @@ def tanh_cnn(input_shape: Sequence[int], classes: int) -> nn.Sequential:
     with torch.no_grad():
         flat = features(torch.zeros(1, *input_shape)).numel()
     hidden = 128 if channels == 3 else 32
-    return nn.Sequential(*features, nn.Flatten(), nn.Linear(flat, hidden), nn.Tanh(), nn.Linear(hidden, classes))
+    model = nn.Sequential(*features, nn.Flatten(), nn.Linear(flat, hidden), nn.Tanh(), nn.Linear(hidden, classes))
+    for layer in model:
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            nn.init.orthogonal_(layer.weight, gain=_ORTHOGONAL_GAIN)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    return model
 
 
 def _large_grey_features() -> nn.Sequential:

@@ -119,7 +119,8 @@ class Private:
         """One private step on a lot of `batches`: clipped sum, ledger, noise, update."""
         if lot.step != self.steps_done:
             raise InputError(
-                f"batch of step {lot.step}: the next step is {self.steps_done}. Take each batch from private.batches once."
+                f"batch of step {lot.step}: the next step is {self.steps_done}. Take each batch of private.batches "
+                "once."
             )
         self._run_preflight(lot.records)
         gradient = private_gradient(

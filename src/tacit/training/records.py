@@ -42,5 +42,6 @@ def fetch(records: Any, indices: npt.NDArray[np.int64]) -> tuple[Any, ...]:
     if isinstance(batch, dict | Tensor):
         return (batch,)
     raise InputError(
-        f"train_set: its items are {type(batch).__name__} and hold no tensors. Return tensors, or tuples or dicts of them."
+        f"train_set: its items are {type(batch).__name__} and hold no tensors. Return tensors, or tuples or dicts "
+        "of them."
     )

@@ -1,0 +1,84 @@
+"""The command line: one file a command, no logic of its own.
+
+Exit status: 0 on success, 2 on bad input, 3 where a budget refuses the work, 130 on Ctrl-C.
+"""
+
+import sys
+import warnings
+from typing import Any
+
+import typer
+
+from tacit.cli import account, calibrate, data, ledger, report, train
+from tacit.cli.console import err, out
+from tacit.core.errors import BudgetExceededError, TacitError
+
+app = typer.Typer(
+    name="tacit",
+    help="Deep learning with differential privacy: train, account for, audit and release private models.",
+    no_args_is_help=False,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(account.app, name="account", help="The epsilon of what was or will be done, under each accountant.")
+app.add_typer(calibrate.app, name="calibrate", help="The least noise, or most steps, that a budget allows.")
+app.command("train")(train.train)
+app.add_typer(data.app, name="data", help="Named data sets and where they come from.")
+app.add_typer(ledger.app, name="ledger", help="Budgets of data sets and what was spent of them.")
+app.command("report")(report.report)
+
+# The class of all usage errors; typer exports its subclass alone, and brings its own click along or not by version.
+_UsageError: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+
+_FIRST_STEPS = """\
+[bold]tacit[/bold] trains models that provably keep what they learned about any one person unsaid.
+
+  tacit train                                   a private model on the embedded digits, in seconds
+  tacit train mnist --epsilon 3                 the same on MNIST, to a budget of your choice
+  tacit train people.csv --target employed --schema people.toml
+                                                a table of your own, with its public schema
+  tacit account dpsgd --sampling-rate 0.01 --noise-multiplier 4 --steps 10000 --delta 1e-5
+                                                what a training run costs, under each accountant
+  tacit ledger create budget.sqlite --dataset mnist --epsilon 3 --delta 1e-5
+                                                a budget that no run can overspend
+
+Each command explains itself with --help and prints one JSON object with --json."""
+
+
+@app.callback(invoke_without_command=True)
+def first_steps(context: typer.Context) -> None:
+    """Shows what to do first."""
+    if context.invoked_subcommand is None:
+        out.print(_FIRST_STEPS)
+
+
+def main() -> None:
+    """The entry point: every expected error is one line on standard error and an exit status."""
+    warnings.showwarning = _show_warning
+    sys.exit(_run())
+
+
+def _run() -> int:
+    try:
+        status = app(standalone_mode=False)
+    except typer.Abort:
+        return _stop("interrupted", 130)
+    except _UsageError as error:
+        return _stop(f"{error.format_message()} See --help.", 2)
+    except BudgetExceededError as error:
+        return _stop(str(error), 3)
+    except TacitError as error:
+        return _stop(str(error), 2)
+    except KeyboardInterrupt as stopped:
+        return _stop(str(stopped) or "interrupted", 130)
+    return status if isinstance(status, int) else 0
+
+
+def _stop(message: str, status: int) -> int:
+    line = " ".join(message.split())
+    err.print(f"tacit: {line}", markup=False)
+    return status
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    err.print(f"tacit: warning: {' '.join(str(message).split())}", markup=False)

@@ -1,0 +1,64 @@
+"""What all commands share: results on standard output, prose and progress on standard error."""
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else there.")]
+Delta = Annotated[float, typer.Option(help="The delta of the guarantee, well below 1 / number of examples.")]
+
+
+def print_json(values: dict[str, Any]) -> None:
+    """One JSON object; numbers that are not finite become null, since JSON has none."""
+    typer.echo(json.dumps(_plain(values), allow_nan=False))
+
+
+def print_table(title: str, headers: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """A table on standard output; numbers to the right."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for index, header in enumerate(headers):
+        table.add_column(header, justify="left" if index == 0 else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)
+
+
+@contextmanager
+def training_bar(models: int, steps: int) -> Iterator[Any]:
+    """A progress bar with epsilon so far and the time left; yields the function that moves it."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("step {task.fields[step]}/{task.fields[steps]}"),
+        TextColumn("epsilon {task.fields[epsilon]:.3f}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task("training", total=models * steps, step=0, steps=steps, epsilon=0.0)
+
+        def move(model: int, step: int, epsilon: float) -> None:
+            name = "training" if models == 1 else f"training model {model + 1} of {models}"
+            bar.update(task, description=name, completed=model * steps + step, step=step, epsilon=epsilon)
+
+        yield move
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,97 @@
+"""``tacit ledger``: budgets of data sets and what was spent of them."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tacit.cli.console import Json, out, print_json, print_table
+from tacit.core.errors import InputError
+from tacit.core.privacy import Budget, Neighbours, PrivacyUnit
+
+if TYPE_CHECKING:
+    from tacit.ledger import Account
+
+app = typer.Typer(no_args_is_help=True)
+
+Url = Annotated[str, typer.Argument(help="The ledger: a file, or a database URL.")]
+DataSetName = Annotated[
+    str | None, typer.Option("--dataset", help="Which account; may be left out where there is one.")
+]
+
+
+@app.command()
+def create(
+    ledger: Url,
+    dataset: Annotated[str, typer.Option(help="The data set that the budget is for.")],
+    epsilon: Annotated[float, typer.Option(help="The total budget.")],
+    delta: Annotated[float, typer.Option(help="Of the total budget.")],
+    neighbours: Annotated[Neighbours, typer.Option(help="The relation that all runs must be planned under.")] = (
+        Neighbours.ADD_REMOVE
+    ),
+    unit: Annotated[str, typer.Option(help="What one privacy unit is called.")] = "example",
+    unit_examples: Annotated[int, typer.Option(help="How many examples one unit holds at most.")] = 1,
+    json: Json = False,
+) -> None:
+    """Opens an account with a total budget for one data set."""
+    from tacit.ledger import Ledger
+
+    opened = Ledger.create(
+        ledger,
+        dataset=dataset,
+        budget=Budget(epsilon, delta),
+        unit=PrivacyUnit(unit, unit_examples),
+        neighbours=neighbours,
+    )
+    _show(opened.account(dataset), json)
+
+
+@app.command()
+def show(ledger: Url, dataset: DataSetName = None, json: Json = False) -> None:
+    """Budget, spent and remaining."""
+    _show(_account(ledger, dataset), json)
+
+
+@app.command()
+def history(ledger: Url, dataset: DataSetName = None, json: Json = False) -> None:
+    """Everything that was reserved and what became of it, oldest first."""
+    facts = _account(ledger, dataset).to_dict()
+    if json:
+        print_json(facts)
+        return
+    columns = ("created", "run", "state", "steps", "note")
+    rows = ([str(entry.get(column, "")) for column in columns] for entry in facts["entries"])
+    print_table(f"history of {facts['dataset']}", columns, rows)
+
+
+def _account(ledger: str, dataset: str | None) -> "Account":
+    from tacit.ledger import Ledger
+
+    opened = Ledger.open(ledger)
+    if dataset is not None:
+        return opened.account(dataset)
+    accounts = opened.accounts()
+    if len(accounts) != 1:
+        names = ", ".join(account.dataset for account in accounts) or "none"
+        raise InputError(f"dataset: the ledger holds {len(accounts)} accounts ({names}). Name one with --dataset.")
+    return accounts[0]
+
+
+def _show(account: "Account", as_json: bool) -> None:
+    facts = account.to_dict()
+    if as_json:
+        print_json(facts)
+        return
+
+    def amount(part: dict[str, Any] | None) -> str:
+        if part is None:
+            return "no limit"
+        return "infinite" if part["epsilon"] is None else f"epsilon {part['epsilon']:.4f} at delta {part['delta']:g}"
+
+    out.print(
+        f"{facts['dataset']}: one {facts['unit']}, {facts['neighbours']}\n"
+        f"budget     {amount(facts['budget'])}\n"
+        f"spent      {amount(facts['spent'])}\n"
+        f"remaining  {amount(facts['remaining'])}\n"
+        f"entries    {len(facts['entries'])}",
+        markup=False,
+    )

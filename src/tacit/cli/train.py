@@ -1,0 +1,195 @@
+"""``tacit train``: one private model, from a named data set or a table."""
+
+import enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tacit.cli.console import Json, err, out, print_json, training_bar
+from tacit.core.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+    from tacit.datasets import DataSet
+    from tacit.training import Settings
+
+_LARGEST_DELTA = 1e-5
+
+
+class Device(enum.StrEnum):
+    """Where to train."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+def _option(text: str, panel: str) -> Any:
+    return typer.Option(help=text, rich_help_panel=panel)
+
+
+def _training(text: str) -> Any:
+    return _option(text, "Training (the defaults suit the data set)")
+
+
+def _privacy(text: str) -> Any:
+    return _option(text, "Privacy")
+
+
+def _table(text: str) -> Any:
+    return _option(text, "Tables")
+
+
+def _running(text: str) -> Any:
+    return _option(text, "Running")
+
+
+def train(  # noqa: PLR0913 - one parameter for each option
+    dataset: Annotated[str, typer.Argument(help="A named data set (see tacit data list) or a CSV or Parquet file.")] = (
+        "digits"
+    ),
+    epsilon: Annotated[float | None, _privacy("The budget; 3 unless told. The noise is found for it.")] = None,
+    delta: Annotated[float | None, _privacy("1e-5 unless told, less where there are over 10,000 examples.")] = None,
+    noise_multiplier: Annotated[float | None, _privacy("Or the noise, to find epsilon.")] = None,
+    sampler: Annotated[
+        str | None, _privacy("poisson, truncated-poisson, fixed-size or shuffled; each is accounted as what it is.")
+    ] = None,
+    ledger: Annotated[str | None, _privacy("The ledger that the budget comes from.")] = None,
+    model: Annotated[str | None, _training("linear, mlp, tanh-cnn or wrn-16-4.")] = None,
+    steps: Annotated[int | None, _training("How many steps; or")] = None,
+    epochs: Annotated[float | None, _training("how many passes over the data.")] = None,
+    batch_size: Annotated[int | None, _training("The expected number of examples in a step.")] = None,
+    clip: Annotated[float | None, _training("The norm that one example's gradient is clipped to.")] = None,
+    clipping: Annotated[str | None, _training("flat, per-layer or automatic.")] = None,
+    optimizer: Annotated[str | None, _training("sgd, momentum, adam or rmsprop.")] = None,
+    learning_rate: Annotated[float | None, _training("Of the optimizer.")] = None,
+    schedule: Annotated[str | None, _training("constant, linear or cosine.")] = None,
+    average: Annotated[float | None, _training("Decay of the average of the weights.")] = None,
+    target: Annotated[str | None, _table("The column to predict.")] = None,
+    schema: Annotated[Path | None, _table("A TOML file with the public bounds and categories.")] = None,
+    features: Annotated[str | None, _table("Only these columns, separated by commas.")] = None,
+    engine: Annotated[str, _running("auto, bookkeeping, functional or reference.")] = "auto",
+    chunk_size: Annotated[int, _running("How many examples are worked on at once.")] = 1024,
+    device: Annotated[Device, _running("Where to train.")] = Device.AUTO,
+    seeds: Annotated[int, _running("Trains this many independent models; each of them spends.")] = 1,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="The run's folder.", rich_help_panel="Running")
+    ] = None,
+    unsafe_no_noise: Annotated[bool, _running("Allows --noise-multiplier 0: no privacy at all.")] = False,
+    unsafe_seed: Annotated[int | None, _running("Fixes noise and sampling: voids the guarantee.")] = None,
+    json: Json = False,
+) -> None:
+    """Trains a private model and leaves a run folder with model, record and report."""
+    from tacit.plan import DPSGD
+    from tacit.reporting import write_report
+    from tacit.training import Execution, Experiment, RunFolder, default_settings
+
+    data = _load(dataset, target, schema, features)
+    settings = default_settings(data).changed(
+        model=model,
+        steps=steps,
+        epochs=epochs,
+        batch_size=batch_size,
+        clip=clip,
+        clipping=clipping,
+        optimizer=optimizer,
+        learning_rate=learning_rate,
+        schedule=schedule,
+        average=average,
+        sampler=sampler,
+    )
+    examples = len(data.train)
+    plan = DPSGD(
+        expected_batch_size=settings.batch_size,
+        examples=examples,
+        steps=settings.steps_for(examples),
+        clipping=settings.clipping_rule(),
+        delta=min(_LARGEST_DELTA, 0.1 / examples) if delta is None else delta,
+        epsilon=3.0 if epsilon is None and noise_multiplier is None else epsilon,
+        noise_multiplier=noise_multiplier,
+        sampler=settings.sampler,
+        unsafe_no_noise=unsafe_no_noise,
+    )
+    account = None
+    if ledger is not None:
+        from tacit.ledger import Ledger
+
+        account = Ledger.open(ledger).account(data.name)
+    experiment = Experiment(
+        dataset=data,
+        settings=settings,
+        plan=plan,
+        folder=RunFolder.create(out_folder, data.name),
+        seeds=seeds,
+        account=account,
+        execution=Execution(engine=engine, chunk_size=chunk_size),
+        device=_device(device),
+        unsafe_seed=unsafe_seed,
+    )
+    try:
+        with training_bar(seeds, plan.steps) as move:
+            record = experiment.run(move)
+    finally:
+        if (experiment.folder.path / "run.json").exists():
+            page = write_report(experiment.folder.path)
+    _show(record, settings, page, json)
+
+
+def _load(dataset: str, target: str | None, schema: Path | None, features: str | None) -> "DataSet":
+    from tacit.datasets import is_table, load, load_table
+
+    if not is_table(dataset):
+        for name, value in (("target", target), ("schema", schema), ("features", features)):
+            if value is not None:
+                raise InputError(f"{name}={str(value)!r}: is for tables, and {dataset!r} is a named set. Leave it out.")
+        return load(dataset)
+    if target is None or schema is None:
+        raise InputError(
+            f"dataset={dataset!r}: a table needs --target, the column to predict, and --schema, a TOML file with the "
+            "public bounds and categories of its columns."
+        )
+    return load_table(dataset, target, schema, features=None if features is None else features.split(","))
+
+
+def _device(device: Device) -> "torch.device":
+    import torch
+
+    if device is Device.CUDA and not torch.cuda.is_available():
+        raise InputError("device='cuda': no GPU was found. Use --device cpu.")
+    use_gpu = device is Device.CUDA or (device is Device.AUTO and torch.cuda.is_available())
+    return torch.device("cuda" if use_gpu else "cpu")
+
+
+def _show(record: dict[str, Any], settings: "Settings", page: Path, as_json: bool) -> None:
+    metrics, statement, plan = record["metrics"], record["statement"], record["plan"]
+    accuracy = "test_accuracy" in metrics
+    if as_json:
+        print_json(
+            {
+                "test_accuracy": metrics.get("test_accuracy"),
+                "test_accuracy_std": metrics.get("test_accuracy_std"),
+                **({} if accuracy else {"test_mse": metrics["test_mse"], "test_mse_std": metrics["test_mse_std"]}),
+                "epsilon": statement["epsilon"],
+                "delta": statement["delta"],
+                "noise_multiplier": plan["noise_multiplier"],
+                "steps": record["steps_done"],
+                "seconds": metrics["seconds"],
+                "seeds": len(record["seeds"]),
+                "model": settings.model,
+                "run": str(page.parent),
+                "report": str(page),
+                "statement": statement["sentence"],
+            }
+        )
+        return
+    name = "test accuracy" if accuracy else "test mean squared error"
+    key = "test_accuracy" if accuracy else "test_mse"
+    spread = f" ± {metrics[key + '_std']:.4f} over {len(record['seeds'])} models" if len(record["seeds"]) > 1 else ""
+    out.print(
+        f"[bold]{name} {metrics[key]:.4f}[/bold]{spread}, {record['steps_done']} steps in {metrics['seconds']:.1f} s"
+    )
+    out.print(statement["sentence"], markup=False)
+    err.print(f"gradients by {plan['engine']}", markup=False)
+    out.print(f"run     {page.parent}\nreport  {page}", markup=False)

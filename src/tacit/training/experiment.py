@@ -1,0 +1,203 @@
+"""One data set, one way to train, one or several models: an experiment and the record that it leaves."""
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from dp_accounting import ComposedDpEvent
+from torch import nn
+
+from tacit import models
+from tacit.accounting import epsilon_by_accountant
+from tacit.core.privacy import Statement
+from tacit.core.randomness import Randomness
+from tacit.core.validation import check_count
+from tacit.datasets import DataSet
+from tacit.ledger import Account
+from tacit.plan import DPSGD
+from tacit.training.evaluation import evaluate, loss_for
+from tacit.training.fitting import FitResult, TrainingInterrupted, fit
+from tacit.training.optimizers import make_optimizer, make_schedule
+from tacit.training.private import Execution
+from tacit.training.run_folder import RunFolder, command_line, hardware, now, versions
+from tacit.training.settings import Settings
+
+_POINTS = 20
+
+Progress = Callable[[int, int, float], None]
+"""Called after every step with the model's number, the steps done and epsilon so far."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """What to train, and where the result goes.
+
+    Attributes:
+        dataset, settings: what and how.
+        plan: the guarantee of each model.
+        folder: where the record goes.
+        seeds: how many independent models are trained; each of them spends.
+        account: where the budget comes from.
+        execution, device: where and how fast.
+        unsafe_seed: fixes noise and sampling for debugging, which voids the guarantee.
+    """
+
+    dataset: DataSet
+    settings: Settings
+    plan: DPSGD
+    folder: RunFolder
+    seeds: int = 1
+    account: Account | None = None
+    execution: Execution = dataclasses.field(default_factory=Execution)
+    device: torch.device = dataclasses.field(default_factory=lambda: torch.device("cpu"))
+    unsafe_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        check_count("seeds", self.seeds)
+
+    def run(self, progress: Progress) -> dict[str, Any]:
+        """Trains every model and writes the run folder; returns the run's record.
+
+        The folder holds the first model. The plan's guarantee is for one model; a caveat states what releasing all of
+        them costs. On Ctrl-C and on errors the folder says where the run stopped, and the ledger keeps what was spent.
+
+        Raises:
+            BudgetExceededError: the account does not hold all models; nothing was spent.
+        """
+        if self.account is not None:
+            everything = ComposedDpEvent([self.plan.event()] * self.seeds)
+            self.account.require(everything, neighbours=self.plan.neighbours, unit=self.plan.unit)
+        curve = _EpsilonCurve(self.plan)
+        scores: list[float] = []
+        results: list[FitResult] = []
+        started = time.perf_counter()
+        try:
+            for seed in range(self.seeds):
+                result = self._train(seed, curve, progress)
+                results.append(result)
+                scores.append(evaluate(result.model, self.dataset.test, self.dataset.task))
+                self.folder.append_history(self._point(seed, result.steps, result.statement.epsilon, scores[-1]))
+                if seed == 0:
+                    self.folder.save_model(result.model)
+        except TrainingInterrupted as stopped:
+            if not results:
+                self.folder.save_model(stopped.result.model)
+            self._write("interrupted", [*results, stopped.result], scores, time.perf_counter() - started)
+            raise
+        except BaseException:
+            self._write("failed", results, scores, time.perf_counter() - started)
+            raise
+        return self._write("finished", results, scores, time.perf_counter() - started)
+
+    def _train(self, seed: int, curve: "_EpsilonCurve", progress: Progress) -> FitResult:
+        dataset, settings, plan = self.dataset, self.settings, self.plan
+        torch.manual_seed(seed)  # initial weights and dropout; noise and sampling have a source of their own
+        model = models.build(settings.model, dataset.input_shape, dataset.classes).to(self.device)
+        bound = plan.clipping.bind([name for name, _ in model.named_parameters()]).total
+        noise_scale = plan.noise_multiplier * bound / plan.expected_batch_size
+        optimizer = make_optimizer(
+            settings.optimizer, model.parameters(), settings.learning_rate, noise_scale=noise_scale
+        )
+        due = {max(1, round(plan.steps * k / _POINTS)) for k in range(1, _POINTS)}
+
+        def after_step(step: int, current: nn.Module) -> None:
+            progress(seed, step, curve.at(step))
+            if step in due:
+                score = evaluate(current, dataset.test, dataset.task)
+                self.folder.append_history(self._point(seed, step, curve.at(step), score))
+
+        return fit(
+            model,
+            loss_for(dataset.task),
+            dataset.train,
+            plan,
+            optimizer=optimizer,
+            scheduler=make_schedule(settings.schedule, optimizer, plan.steps),
+            average_decay=settings.average,
+            account=self.account,
+            run=f"{self.folder.path.name}/{seed}",
+            randomness=None if self.unsafe_seed is None else Randomness(unsafe_seed=self.unsafe_seed + seed),
+            execution=self.execution,
+            callbacks=[after_step],
+        )
+
+    def _point(self, seed: int, step: int, epsilon: float, score: float) -> dict[str, Any]:
+        return {"seed": seed, "step": step, "epsilon": epsilon, self.metric: score}
+
+    @property
+    def metric(self) -> str:
+        """The name of the figure that tells how good a model is."""
+        return "test_accuracy" if self.dataset.task == "classification" else "test_mse"
+
+    def _write(self, status: str, results: list[FitResult], scores: list[float], seconds: float) -> dict[str, Any]:
+        steps_done = results[-1].steps if results else 0
+        record = {
+            "name": self.folder.path.name,
+            "created": now(),
+            "command": command_line(),
+            "dataset": self.dataset.name,
+            "model": self.settings.model,
+            "plan": {**self.plan.to_dict(), **self._training_facts(results)},
+            "statement": self._statement(results).to_dict(),
+            "epsilon_by_accountant": self._by_accountant(results),
+            "versions": versions(),
+            "hardware": hardware(self.device),
+            "seeds": list(range(self.seeds)),
+            "metrics": {
+                self.metric: statistics.fmean(scores) if scores else None,
+                f"{self.metric}_std": statistics.stdev(scores) if len(scores) > 1 else 0.0 if scores else None,
+                "seconds": seconds,
+            },
+            "status": status,
+            "steps_done": steps_done,
+        }
+        self.folder.write_run(record)
+        return record
+
+    def _training_facts(self, results: list[FitResult]) -> dict[str, Any]:
+        settings = self.settings
+        average = "none" if settings.average is None else f"exponential, decay {settings.average:g}"
+        return {
+            "optimizer": settings.optimizer,
+            "learning_rate": settings.learning_rate,
+            "schedule": settings.schedule,
+            "ema": average,
+            "engine": results[0].engine if results else self.execution.engine,
+        }
+
+    def _statement(self, results: list[FitResult]) -> Statement:
+        if not results:
+            return self.plan.statement(0)
+        first = results[0].statement
+        if len(results) == 1:
+            return first
+        everything = ComposedDpEvent([self.plan.event(result.steps) for result in results])
+        together = self.plan.unit_accountant().epsilon(everything, self.plan.delta, self.plan.neighbours)
+        caveat = (
+            f"{len(results)} such models were trained on the same data, and releasing or choosing among all of them "
+            f"has epsilon {together:.4g}"
+        )
+        return dataclasses.replace(first, caveats=(*first.caveats, caveat))
+
+    def _by_accountant(self, results: list[FitResult]) -> dict[str, float]:
+        steps = results[0].steps if results else 0
+        return epsilon_by_accountant(self.plan.event(steps), self.plan.delta, self.plan.neighbours)
+
+
+class _EpsilonCurve:
+    """Epsilon over the steps of a plan, from above, computed at a few points when they are first asked for."""
+
+    def __init__(self, plan: DPSGD) -> None:
+        self._plan = plan
+        self._stride = max(1, plan.steps // (2 * _POINTS))
+        self._known: dict[int, float] = {}
+
+    def at(self, step: int) -> float:
+        """Epsilon at the next point from ``step`` on: never less than was spent."""
+        point = min(self._plan.steps, -(-step // self._stride) * self._stride)
+        if point not in self._known:
+            self._known[point] = self._plan.epsilon(point)
+        return self._known[point]

@@ -1,0 +1,110 @@
+"""A run's folder: run.json, history.jsonl and model.safetensors, each written so that a crash leaves it readable."""
+
+import dataclasses
+import datetime
+import json
+import math
+import os
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from tacit.core.errors import InputError
+
+SCHEMA_VERSION = 1
+_PACKAGES = ("tacit", "torch", "numpy", "scipy", "dp-accounting", "scikit-learn")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFolder:
+    """Where one run leaves what may be released of it. Models are safetensors and JSON, never pickles."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, out: Path | None, name: str) -> "RunFolder":
+        """Makes the folder, ``runs/NAME-TIME`` unless ``out`` says otherwise, and checks that it can be written."""
+        path = out or _fresh_path(Path("runs"), name)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if (path / "run.json").exists():
+                raise InputError(f"out={str(path)!r}: already holds a run. Choose another folder.")
+            probe = path / ".write-test"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise InputError(
+                f"out={str(path)!r}: cannot be written ({error.strerror}). Choose a folder of your own with --out."
+            ) from error
+        return cls(path)
+
+    def write_run(self, record: dict[str, Any]) -> None:
+        """Writes run.json in one piece: readers see the old one or the new one."""
+        text = json.dumps(_plain({"schema": SCHEMA_VERSION, **record}), indent=2, allow_nan=False)
+        partial = self.path / ".run.json.part"
+        partial.write_text(text + "\n", encoding="utf-8")
+        os.replace(partial, self.path / "run.json")
+
+    def append_history(self, point: dict[str, Any]) -> None:
+        """Adds a line to history.jsonl."""
+        with (self.path / "history.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(_plain(point), allow_nan=False) + "\n")
+
+    def save_model(self, model: nn.Module) -> None:
+        """Writes model.safetensors; tied weights are written out under each of their names."""
+        state = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in model.state_dict().items()}
+        partial = self.path / ".model.safetensors.part"
+        save_file(state, partial)
+        os.replace(partial, self.path / "model.safetensors")
+
+
+def now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def versions() -> dict[str, str]:
+    """The versions that a result depends on."""
+    return {"python": platform.python_version(), **{name: metadata.version(name) for name in _PACKAGES}}
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    """What the run ran on."""
+    gpu = {"gpu": torch.cuda.get_device_name(device)} if device.type == "cuda" else {}
+    return {
+        "device": device.type,
+        **gpu,
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def command_line() -> str:
+    """The command that runs now, without the folder of the program."""
+    return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+def _fresh_path(parent: Path, name: str) -> Path:
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    base = parent / f"{name}-{stamp}"
+    path, number = base, 2
+    while path.exists():
+        path, number = base.with_name(f"{base.name}-{number}"), number + 1
+    return path
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no infinity: numbers that are not finite become null."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
