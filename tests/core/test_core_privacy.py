@@ -23,10 +23,17 @@ STATEMENT = Statement(
 
 def test_a_statement_is_one_sentence_with_every_assumption() -> None:
     assert str(STATEMENT) == (
-        "The released model is (2.718, 1e-05)-differentially private for one example under the add-remove relation, "
+        "The released model is (2.719, 1e-05)-differentially private for one example under the add-remove relation, "
         "as the outcome of 500 steps of DP-SGD with noise multiplier 1.1, with Poisson sampling at rate 0.01, "
         "accounted by pld."
     )
+
+
+@given(st.floats(1e-9, 1e6))
+def test_the_printed_epsilon_is_never_below_the_true_one(epsilon: float) -> None:
+    sentence = str(dataclasses.replace(STATEMENT, epsilon=epsilon))
+    printed = float(sentence.split("(")[1].split(",")[0])
+    assert epsilon <= printed <= epsilon * 1.001
 
 
 def test_caveats_are_clauses_of_the_sentence() -> None:

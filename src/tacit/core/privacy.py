@@ -62,7 +62,7 @@ class Budget:
 def _rounded_up(value: float) -> str:
     """Four significant digits, never below the value: a guarantee must not be overstated in print."""
     context = decimal.Context(prec=4, rounding=decimal.ROUND_CEILING)
-    return f"{float(context.create_decimal_from_float(value)):.4g}"
+    return f"{float(context.create_decimal(repr(float(value)))):.4g}"
 
 
 @dataclasses.dataclass(frozen=True)
