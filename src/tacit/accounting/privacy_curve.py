@@ -162,7 +162,7 @@ class _Composition:
         The full tilt shows the tail best, but where losses are rare and large it also calls up a far end that
         nothing depends on and that the window would have to hold.
         """
-        orders = order * 0.5 ** np.arange(8)
+        orders: FloatArray = np.geomspace(order, order / 128, 8)
         visible = self._moments(orders) - orders * epsilon <= log_delta + _HEADROOM
         visible[0] = True
         windows = [self._window(float(candidate)) for candidate in orders[visible]]

@@ -43,7 +43,7 @@ def _bracket(
     gap: Callable[[float], float], start: float, low: float, high: float
 ) -> tuple[tuple[float, float] | None, tuple[float, float]]:
     """An infeasible and a feasible point with their gaps, or none of the former where all is feasible."""
-    x, bad, good = start, None, None
+    x, bad, good, stretch = start, None, None, 0.9
     for _ in range(_MOST_EVALUATIONS):
         value = gap(x)
         if value <= 0:
@@ -54,11 +54,13 @@ def _bracket(
             return bad, good
         if good is None and x >= high:
             raise InputError(
-                f"epsilon: stays {math.exp(min(value, 700.0)):.3g} times above the target, whatever the parameter."
+                f"epsilon: stays at {math.exp(min(value, 700.0)):.3g} times the target, however private this part is. "
+                "Allow a larger epsilon, or let the other parts spend less."
             )
-        # Epsilon changes at least about as fast as the parameter, so a step by the gap, and a little more, suffices.
-        length = min(max(1.05 * abs(value), TOLERANCE), _LONGEST_STEP)
-        x = min(max(x + math.copysign(length, value), low), high)
+        # Epsilon mostly changes as fast as the parameter, so that a step by the gap, and a little more, suffices.
+        stretch *= 1.2
+        length = min(max(stretch * abs(value), TOLERANCE), _LONGEST_STEP)
+        x = max(x - length, low) if value <= 0 else min(x + length, high)
     raise InputError("epsilon: does not fall with the parameter, so nothing can be calibrated.")
 
 
