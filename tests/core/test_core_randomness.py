@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from tacit.core.errors import InputError
 from tacit.core.randomness import Randomness, _encode, standard_normal
 
 RNG = Randomness(unsafe_seed=3)
@@ -97,6 +98,32 @@ def test_paths_are_encoded_injectively(one: list[str | int], two: list[str | int
 )
 def test_paths_that_read_alike_have_streams_apart(one: tuple[str | int, ...], two: tuple[str | int, ...]) -> None:
     assert not np.array_equal(draw(RNG, *one), draw(RNG, *two))
+
+
+@pytest.mark.parametrize("number", [np.int64(5), np.uint8(5), np.int32(5)])
+def test_whole_numbers_of_every_type_name_one_stream(number: int) -> None:
+    assert np.array_equal(draw(RNG, "noise", number), draw(RNG, "noise", 5))
+    assert not np.array_equal(draw(RNG, "noise", number), draw(RNG, "noise", "5"))
+
+
+@pytest.mark.parametrize("part", [5.0, None, b"5", ("a",), np.float64(5)])
+def test_a_path_of_anything_else_is_refused(part: object) -> None:
+    with pytest.raises(InputError, match=r"^path=.*must consist of strings and whole numbers"):
+        RNG.stream("noise", part)  # type: ignore[arg-type]
+
+
+def test_forks_of_one_source_share_no_stream() -> None:
+    source = Randomness()
+    drawn = [
+        draw(randomness, "noise", 0) for randomness in (source, source.fork(), source.fork(), source.fork().fork())
+    ]
+    assert len({tuple(values) for values in drawn}) == 4
+
+
+def test_a_fork_of_a_fixed_seed_repeats_it() -> None:
+    assert np.array_equal(draw(RNG.fork(), "noise", 0), draw(RNG, "noise", 0))
+    assert RNG.fork().voids_guarantee
+    assert not Randomness().fork().voids_guarantee
 
 
 @given(paths)

@@ -10,11 +10,14 @@ so that
 """
 
 import hashlib
+import operator
 import secrets
 from collections.abc import Sequence
 
 import numpy as np
 import torch
+
+from tacit.core.errors import InputError
 
 _KEY_BYTES = 32
 
@@ -38,6 +41,17 @@ class Randomness:
     def __repr__(self) -> str:
         return f"Randomness(voids_guarantee={self.voids_guarantee})"
 
+    def fork(self) -> "Randomness":
+        """A source of its own for one run, so that two runs never share a stream even where they were given one source.
+
+        Under a fixed seed it is the same source: a run can then be repeated, and its guarantee is void anyway.
+        """
+        if self.voids_guarantee:
+            return self
+        forked = Randomness()
+        forked._key = hashlib.blake2b(forked._key, key=self._key, digest_size=_KEY_BYTES).digest()
+        return forked
+
     def stream(self, *path: str | int) -> np.random.Generator:
         """A generator that belongs to ``path`` alone; asking twice for one path gives the same numbers twice."""
         digest = hashlib.blake2b(_encode(path), key=self._key, digest_size=16).digest()
@@ -47,8 +61,17 @@ class Randomness:
 
 def _encode(path: Sequence[str | int]) -> bytes:
     """An injective encoding: length-prefixed and typed, so that ("a", "b") and ("ab",) or 1 and "1" stay apart."""
-    parts = (f"{'i' if isinstance(p, int) else 's'}{p}".encode() for p in path)
+    parts = [_encode_part(part) for part in path]
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
+def _encode_part(part: str | int) -> bytes:
+    if isinstance(part, str):
+        return f"s{part}".encode()
+    try:
+        return f"i{operator.index(part)}".encode()  # numpy's whole numbers name the same stream as Python's
+    except TypeError:
+        raise InputError(f"path={part!r}: must consist of strings and whole numbers. Convert it first.") from None
 
 
 def standard_normal(
