@@ -3,6 +3,7 @@
 Exit status: 0 on success, 2 on bad input, 3 where a budget refuses the work, 130 on Ctrl-C.
 """
 
+import itertools
 import sys
 import warnings
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import typer
 
 from tacit.cli import account, calibrate, data, ledger, report, train
-from tacit.cli.console import err, out
+from tacit.cli.console import Interrupted, err, out
 from tacit.core.errors import BudgetExceededError, TacitError
 
 app = typer.Typer(
@@ -61,17 +62,25 @@ def main() -> None:
 def _run() -> int:
     try:
         status = app(standalone_mode=False)
-    except typer.Abort:
-        return _stop("interrupted", 130)
     except _UsageError as error:
-        return _stop(f"{error.format_message()} See --help.", 2)
+        return _stop(_usage_line(error), 2)
+    except Interrupted as stopped:
+        return _stop(str(stopped), 130)
     except BudgetExceededError as error:
         return _stop(str(error), 3)
     except TacitError as error:
         return _stop(str(error), 2)
-    except KeyboardInterrupt as stopped:
-        return _stop(str(stopped) or "interrupted", 130)
+    except (KeyboardInterrupt, typer.Abort):
+        return _stop("interrupted", 130)
     return status if isinstance(status, int) else 0
+
+
+def _usage_line(error: Any) -> str:
+    """What is wrong with which option, with the value that was given where it can be found."""
+    names = getattr(getattr(error, "param", None), "opts", ())
+    given = [f"{name} {value}: " for name, value in itertools.pairwise(sys.argv) if name in names]
+    command = error.ctx.command_path if error.ctx else "tacit"
+    return f"{''.join(given[:1])}{error.format_message().rstrip('.')}. See {command} --help."
 
 
 def _stop(message: str, status: int) -> int:

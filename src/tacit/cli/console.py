@@ -18,6 +18,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on sta
 Delta = Annotated[float, typer.Option(help="The delta of the guarantee, well below 1 / number of examples.")]
 
 
+class Interrupted(Exception):  # noqa: N818 - named as what it is
+    """Ctrl-C during a command that has something to say about it."""
+
+
 def print_json(values: dict[str, Any]) -> None:
     """One JSON object; numbers that are not finite become null, since JSON has none."""
     typer.echo(json.dumps(_plain(values), allow_nan=False))

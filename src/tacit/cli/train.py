@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tacit.cli.console import Json, err, out, print_json, training_bar
+from tacit.cli.console import Interrupted, Json, err, out, print_json, training_bar
 from tacit.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def train(  # noqa: PLR0913 - one parameter for each option
     """Trains a private model and leaves a run folder with model, record and report."""
     from tacit.plan import DPSGD
     from tacit.reporting import write_report
-    from tacit.training import Execution, Experiment, RunFolder, default_settings
+    from tacit.training import Execution, Experiment, RunFolder, TrainingInterrupted, default_settings
 
     data = _load(dataset, target, schema, features)
     settings = default_settings(data).changed(
@@ -131,6 +131,10 @@ def train(  # noqa: PLR0913 - one parameter for each option
     try:
         with training_bar(seeds, plan.steps) as move:
             record = experiment.run(move)
+    except TrainingInterrupted as stopped:
+        raise Interrupted(
+            f"{stopped}; what was spent is counted, and {experiment.folder.path} holds the rest"
+        ) from None
     finally:
         if (experiment.folder.path / "run.json").exists():
             page = write_report(experiment.folder.path)

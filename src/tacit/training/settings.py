@@ -56,7 +56,7 @@ class Settings:
             )
         if "steps" in given:
             given["epochs"] = None
-        if "epochs" in given:
+        elif "epochs" in given:
             given["steps"] = None
         return dataclasses.replace(self, **given)
 
