@@ -10,6 +10,7 @@ from tacit.accounting.base import Accountant
 from tacit.accounting.composition import BASIC, STRONG, STRONG_RIGOROUS
 from tacit.accounting.events import check_event
 from tacit.accounting.gaussian_dp import GaussianDpAccountant
+from tacit.accounting.groups import GroupAccountant
 from tacit.accounting.loss_distribution import LossDistributionAccountant
 from tacit.accounting.moments import MomentsAccountant
 from tacit.accounting.renyi import RenyiAccountant
@@ -131,7 +132,9 @@ def epsilon_over_steps(
 
 
 def _pure_epsilon(event: DpEvent, accountant: Accountant, neighbours: Neighbours) -> float:
-    """Epsilon at delta 0: pure guarantees add up, and every other mechanism has none."""
+    """Epsilon at delta 0: pure guarantees add up, over a unit's examples too, and every other mechanism has none."""
+    if isinstance(accountant, GroupAccountant):
+        return accountant.size * _pure_epsilon(event, accountant.base, neighbours)
     if not accountant.supports(event, neighbours):
         return accountant.epsilon(event, 0.5, neighbours)  # raises the accountant's own refusal
     return BASIC.epsilon(event, 0.0, neighbours) if BASIC.supports(event, neighbours) else math.inf

@@ -7,6 +7,7 @@ from dp_accounting import DpEvent
 
 from tacit.accounting.base import Accountant
 from tacit.core.privacy import Neighbours
+from tacit.core.validation import check_count
 
 _RELATIVE_PRECISION = 1e-6
 _LARGEST_EPSILON = 500.0
@@ -29,6 +30,9 @@ class GroupAccountant:
     base: Accountant
     size: int
 
+    def __post_init__(self) -> None:
+        check_count("size", self.size)
+
     @property
     def name(self) -> str:
         return f"{self.base.name} with group privacy for {self.size} examples"
@@ -44,6 +48,8 @@ class GroupAccountant:
     def delta(self, event: DpEvent, epsilon: float, neighbours: Neighbours) -> float:
         """Delta for the unit at epsilon >= 0."""
         single = self.base.delta(event, epsilon / self.size, neighbours)
+        if epsilon > _LARGEST_EPSILON:
+            return float(single > 0)  # the factor may overflow, and 1 is always a bound
         factor = self.size if epsilon == 0 else math.expm1(epsilon) / math.expm1(epsilon / self.size)
         return min(1.0, single * factor)
 
