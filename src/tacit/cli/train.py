@@ -71,7 +71,7 @@ def train(  # noqa: PLR0913 - one parameter for each option
     schema: Annotated[Path | None, _table("A TOML file with the public bounds and categories.")] = None,
     features: Annotated[str | None, _table("Only these columns, separated by commas.")] = None,
     engine: Annotated[str, _running("auto, bookkeeping, functional or reference.")] = "auto",
-    chunk_size: Annotated[int, _running("How many examples are worked on at once.")] = 1024,
+    chunk_size: Annotated[int | None, _running("How many examples are worked on at once.")] = None,
     device: Annotated[Device, _running("Where to train.")] = Device.AUTO,
     seeds: Annotated[int, _running("Trains this many independent models; each of them spends.")] = 1,
     out_folder: Annotated[

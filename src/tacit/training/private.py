@@ -23,24 +23,37 @@ from tacit.training.records import check_records, fetch
 from tacit.training.step import Chunk, apply_gradient, private_gradient
 
 
+_LARGEST_CHUNK = 1024
+_CHUNK_NUMBERS = 2**28  # 1 GiB of float32
+
+
 @dataclasses.dataclass(frozen=True)
 class Execution:
     """Knobs that change speed and memory and never the distribution of the result.
 
     Attributes:
         engine: ``auto``, ``bookkeeping``, ``functional`` or ``reference``.
-        chunk_size: how many examples are on the device at once.
+        chunk_size: how many examples are worked on at once; by default as many as keep per-example gradients below
+            1 GiB if all of them are written out, and at most 1024.
         pad_chunks: pads every chunk to ``chunk_size`` with masked examples, so that all have one shape.
         preflight: compares the engine with the reference on three examples before the first step.
     """
 
     engine: str = "auto"
-    chunk_size: int = 1024
+    chunk_size: int | None = None
     pad_chunks: bool = False
     preflight: bool = True
 
     def __post_init__(self) -> None:
-        check_count("chunk_size", self.chunk_size)
+        if self.chunk_size is not None:
+            check_count("chunk_size", self.chunk_size)
+
+    def chunk_size_for(self, model: nn.Module) -> int:
+        """The chunk size for this model."""
+        if self.chunk_size is not None:
+            return self.chunk_size
+        trained = sum(parameter.numel() for parameter in trainable(model).values())
+        return max(1, min(_LARGEST_CHUNK, _CHUNK_NUMBERS // trained))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,8 +163,7 @@ class Private:
         self.close()
 
     def _chunks(self, lot: Lot) -> Iterator[Chunk]:
-        size = self.execution.chunk_size
-        for chunk in chunks(lot.unsafe_indices, size):
+        for chunk in chunks(lot.unsafe_indices, self.execution.chunk_size_for(self.model)):
             if self.execution.pad_chunks:
                 yield self._to_device(fetch(lot.records, chunk.indices)), torch.from_numpy(chunk.mask)
             else:
