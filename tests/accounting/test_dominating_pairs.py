@@ -30,6 +30,13 @@ def test_gaussian_keeps_its_relative_precision_in_the_far_tail(sigma: float) -> 
     np.testing.assert_allclose(dominating.gaussian_profile(epsilons, sigma), exact, rtol=1e-10)
 
 
+def test_gaussian_with_next_to_no_noise_hides_nothing() -> None:
+    # Epsilons of 1e16 and more: a difference of logarithms would have no digit left.
+    for sigma in (1e-8, 1e-100):
+        below, above = 0.25 / sigma**2, 2.0 / sigma**2
+        np.testing.assert_array_equal(dominating.gaussian_profile(np.asarray([0.0, below, above]), sigma), [1, 1, 0])
+
+
 @pytest.mark.parametrize("q", [1e-4, 0.1, 0.9, 1.0])
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
 def test_sampled_noise_equals_dp_accounting(q: float, kind: str) -> None:

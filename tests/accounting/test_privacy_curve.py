@@ -106,6 +106,8 @@ MANY = dp_event.SelfComposedDpEvent
         (MANY(TRUNCATED, 30), Neighbours.ZERO_OUT),
         (dp_event.ComposedDpEvent([dp_event.RandomizedResponseDpEvent(0.8, 4)] * 3), Neighbours.REPLACE_ONE),
         (dp_event.ComposedDpEvent([dp_event.RandomizedResponseDpEvent(0.8, 4)] * 3), Neighbours.ZERO_OUT),
+        # Here the record that is added, not the one that is removed, costs more.
+        (dp_event.ComposedDpEvent([dp_event.RandomizedResponseDpEvent(0.1, 2)] * 3), Neighbours.ZERO_OUT),
         (
             dp_event.ComposedDpEvent([MANY(STEP, 100), dp_event.GaussianDpEvent(9.0), dp_event.LaplaceDpEvent(20.0)]),
             Neighbours.ADD_REMOVE,
@@ -119,7 +121,7 @@ def test_every_event_equals_dp_accounting(event: dp_event.DpEvent, neighbours: N
         Neighbours.ZERO_OUT: NeighboringRelation.REPLACE_SPECIAL,
     }[neighbours]
     assert epsilon(event, 1e-5, neighbours=neighbours) == pytest.approx(
-        reference(event, 1e-5, relation, 1e-4), rel=1e-3
+        reference(event, 1e-5, relation, 2e-4), rel=1e-3
     )
 
 
@@ -144,13 +146,13 @@ def test_certified_between_an_optimistic_bound_and_one_in_a_thousand_above_it(
     optimistic = pld.privacy_loss_distribution.from_gaussian_mechanism(
         sigma,
         pessimistic_estimate=False,
-        value_discretization_interval=4e-5,
+        value_discretization_interval=8e-5,
         sampling_prob=q,
         use_connect_dots=False,
     )
     lower = optimistic.self_compose(steps).get_epsilon_for_delta(1e-5)
     upper = epsilon(dpsgd_event(q, sigma, steps), 1e-5)
-    assert lower <= upper <= lower * 1.001 + steps * 4e-5
+    assert lower <= upper <= lower * 1.001 + steps * 8e-5
 
 
 def test_small_deltas_are_resolved_where_a_plain_transform_only_has_noise() -> None:

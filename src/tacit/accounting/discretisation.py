@@ -75,7 +75,7 @@ def connect_the_dots(pair: DominatingPair, losses: FloatArray) -> LossDistributi
     steps = np.concatenate([np.diff(np.maximum.accumulate(below)), np.diff(above)])
     masses = np.zeros_like(losses)
     masses[1:] += steps / np.expm1(-gaps)
-    masses[:-1] += steps / np.expm1(gaps)
+    masses[:-1] -= steps * np.exp(-gaps) / np.expm1(-gaps)
     masses[zero] += 1.0
     masses[0] -= below[0]
     return LossDistribution(losses, np.maximum(masses, 0.0), float(above[-1]))

@@ -64,17 +64,15 @@ def gaussian_profile(epsilons: FloatArray, noise_multiplier: float) -> FloatArra
 
     .. math:: \delta(\epsilon) = \Phi(a) - e^\epsilon \Phi(b), \quad a = 1/(2s) - \epsilon s, \quad b = a - 1/s.
 
-    Where a < 0 both terms share the factor :math:`\varphi(a)`, which is taken out so that the far tail keeps its
-    relative precision.
+    The second term is :math:`\varphi(a)` times the Mills ratio at -b, which neither overflows nor cancels against
+    epsilon. Where a < 0 the first term has the same form, and the far tail keeps its relative precision.
     """
     a = 0.5 / noise_multiplier - epsilons * noise_multiplier
     b = a - 1 / noise_multiplier
-    tail = a < 0
-    a_tail, b_tail = np.where(tail, a, -1.0), np.where(tail, b, -2.0)
-    mills_gap = special.erfcx(-a_tail / math.sqrt(2)) - special.erfcx(-b_tail / math.sqrt(2))
-    far = 0.5 * np.exp(-0.5 * a_tail**2) * mills_gap
-    near = special.ndtr(a) - np.exp(np.where(tail, 0.0, epsilons) + special.log_ndtr(b))
-    return np.asarray(np.clip(np.where(tail, far, near), 0.0, 1.0))
+    half_density = 0.5 * np.exp(-0.5 * a**2)
+    second = half_density * special.erfcx(-b / math.sqrt(2))
+    first = np.where(a < 0, half_density * special.erfcx(-np.minimum(a, 0.0) / math.sqrt(2)), special.ndtr(a))
+    return np.asarray(np.clip(first - second, 0.0, 1.0))
 
 
 def gaussian(noise_multiplier: float) -> DominatingPair:

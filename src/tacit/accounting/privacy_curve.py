@@ -6,7 +6,8 @@ and :math:`E[e^{-L}]` are kept, which raises :math:`E[e^{\theta L}]` by a factor
 :math:`1 + \theta(\theta+1)(L-a)(b-L)/2` to leading order: by :math:`\theta(\theta+1) h^2/12` on average, by half
 as much again at most. So n steps raise epsilon by about :math:`n (\theta+1) h^2/12`, and h makes that
 `_RELATIVE_ERROR` of epsilon. The number of points is capped, which bounds time and memory at the price of a looser,
-still certified, result.
+still certified, result. Certified means that every truncation, discretisation and the transform's rounding are bounded
+and added; the rounding of the profiles and moments themselves, near 1e-13 of each, is not.
 """
 
 import dataclasses
@@ -29,6 +30,7 @@ _ORDERS = np.geomspace(1e-3, 1e8, 56)
 _REFINEMENT = 12
 _ROUNDING = 1e-13
 _MOST_ROUNDS = 6
+_FINEST_SHARE = 0.01
 _WINDOW_TAIL = 1e-14  # tilted mass that may lie beyond either end of the window
 _HEADROOM = 18.0  # how far, in logarithms, the tilted tail may lie above delta: rounding takes 1e-12 of it
 
@@ -51,10 +53,12 @@ class PrivacyCurve:
     def epsilon(self, delta: float) -> float:
         """An upper bound on the least epsilon at ``delta``; 0 < delta < 1."""
         if sum(self.counts) == 1:
-            return _single_epsilon(self.pairs[0], delta)
+            return self._basic_epsilon(delta)
         composition = _Composition.of(self, _TAIL_SHARE * delta)
         saddle = composition.saddle_at_delta(delta)
         bound = saddle.value
+        if bound == math.inf or (bound > 0 and self._basic_delta(bound) <= delta):
+            bound = self._basic_epsilon(delta)
         if bound <= 0 or bound == math.inf:
             return max(bound, 0.0)
         for _ in range(_MOST_ROUNDS):
@@ -68,14 +72,39 @@ class PrivacyCurve:
 
     def delta(self, epsilon: float) -> float:
         """An upper bound on delta at ``epsilon`` >= 0."""
+        bound = self._basic_delta(epsilon)
         if sum(self.counts) == 1:
-            return float(self.pairs[0].forward(np.asarray([epsilon]))[0])
-        composition = _Composition.of(self, _SMALLEST_DELTA)
-        saddle = composition.saddle_at_epsilon(epsilon)
-        renyi = math.exp(min(0.0, saddle.value)) + composition.infinity_mass(composition.losses)
-        # An error of 1 / order in epsilon is one of delta itself.
-        profile = composition.profile(saddle.order, epsilon, 1 / saddle.order, saddle.value)
-        return min(1.0, renyi, profile.delta(epsilon))
+            return bound
+        for _ in range(_MOST_ROUNDS):
+            composition = _Composition.of(self, max(_TAIL_SHARE * bound, _SMALLEST_DELTA))
+            saddle = composition.saddle_at_epsilon(epsilon)
+            renyi = math.exp(min(0.0, saddle.value)) + composition.infinity_mass(composition.losses)
+            # An error of 1 / order in epsilon is one of all of delta.
+            log_delta = math.log(max(min(bound, renyi), _SMALLEST_DELTA))
+            profile = composition.profile(saddle.order, epsilon, 1 / saddle.order, log_delta)
+            previous, bound = bound, min(bound, renyi, profile.delta(epsilon))
+            if bound > 1e-3 * previous or bound < _SMALLEST_DELTA:
+                break
+        return bound
+
+    def _basic_delta(self, epsilon: float) -> float:
+        """Basic composition with an equal share of epsilon for every step, which is exact for one step."""
+        share = np.asarray([epsilon / sum(self.counts)])
+        deltas = (count * float(pair.forward(share)[0]) for count, pair in zip(self.counts, self.pairs, strict=True))
+        return min(1.0, sum(deltas))
+
+    def _basic_epsilon(self, delta: float) -> float:
+        """The epsilon that `_basic_delta` is enough for, by bisection that ends on the safe side."""
+        if self._basic_delta(0.0) <= delta:
+            return 0.0
+        total = sum(self.counts)
+        low, high = 0.0, total * max(loss_range(pair, delta / total, 1.0)[1] for pair in self.pairs)
+        if self._basic_delta(high) > delta:
+            return math.inf
+        while high - low > _ROUNDING * high:
+            middle = (low + high) / 2
+            low, high = (low, middle) if self._basic_delta(middle) <= delta else (middle, high)
+        return high
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,6 +207,10 @@ class _Composition:
         window = self._choose_window(order, epsilon, log_delta)
         ranges = [(loss.negligible_below(window.order, _LOWER_TAIL / total), loss.losses[-1]) for loss in self.losses]
         wanted = math.sqrt(12 * _RELATIVE_ERROR * scale / (total * (order + 1)))
+        # Where one large loss among many small ones decides, the profile bends on the scale of epsilon itself, and at
+        # 0 on that of a typical loss, which the total variation distance measures.
+        distance = max(float(pair.forward(np.zeros(1))[0]) for pair in self.pairs)
+        wanted = min(wanted, _FINEST_SHARE * max(epsilon, 5 * distance))
         spacing = max(wanted, max(upper - lower for lower, upper in ranges) / _LARGEST_GRID)
         if window.stop < math.inf:
             spacing = max(spacing, (window.stop - window.start) / _LARGEST_GRID)
@@ -190,16 +223,3 @@ class _Composition:
             for (first, loss), count in zip(grids, self.counts, strict=True)
         ]
         return convolution.compose(tilted, window, spacing, self.infinity_mass([loss for _, loss in grids]))
-
-
-def _single_epsilon(pair: DominatingPair, delta: float) -> float:
-    """The profile of one step needs no composition: it is inverted by bisection, which ends on the safe side."""
-    if pair.forward(np.zeros(1))[0] <= delta:
-        return 0.0
-    low, high = 0.0, loss_range(pair, delta, 1.0)[1]
-    if pair.forward(np.asarray([high]))[0] > delta:
-        return math.inf
-    while high - low > _ROUNDING * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if pair.forward(np.asarray([middle]))[0] <= delta else (middle, high)
-    return high
