@@ -188,9 +188,9 @@ def test_pitfall_37_a_grid_of_extremes_is_finite_ordered_and_fast() -> None:
             for steps in (1, 100, 10**6):
                 for target in (1e-12, 1e-5, 0.1):
                     event = dpsgd_event(q, sigma, steps)
-                    start = time.perf_counter()
+                    start = time.process_time()
                     certified = epsilon(event, target)
-                    slowest = max(slowest, time.perf_counter() - start)
+                    slowest = max(slowest, time.process_time() - start)
                     assert math.isfinite(certified), (q, sigma, steps, target)
                     assert certified <= epsilon(event, target, accountant="rdp") * (1 + 1e-3) + 1e-9
     assert slowest < 3
