@@ -26,6 +26,7 @@ from tacit.training.run_folder import RunFolder, command_line, hardware, now, ve
 from tacit.training.settings import Settings
 
 _POINTS = 20
+_LOOKING_SHARE = 0.1  # points of the history are passed over where testing took more of the time than this
 
 Progress = Callable[[int, int, float], None]
 """Called after every step with the model's number, the steps done and epsilon so far."""
@@ -102,12 +103,16 @@ class Experiment:
             settings.optimizer, model.parameters(), settings.learning_rate, noise_scale=noise_scale
         )
         due = {max(1, round(plan.steps * k / _POINTS)) for k in range(1, _POINTS)}
+        started, looking = time.perf_counter(), 0.0
 
         def after_step(step: int, current: nn.Module) -> None:
+            nonlocal looking
             progress(seed, step, curve.at(step))
-            if step in due:
+            instant = time.perf_counter()
+            if step in due and looking <= _LOOKING_SHARE * (instant - started):
                 score = evaluate(current, dataset.test, dataset.task)
                 self.folder.append_history(self._point(seed, step, curve.at(step), score))
+                looking += time.perf_counter() - instant
 
         return fit(
             model,

@@ -22,7 +22,6 @@ from tacit.sampling import chunks
 from tacit.training.records import check_records, fetch
 from tacit.training.step import Chunk, apply_gradient, private_gradient
 
-
 _LARGEST_CHUNK = 1024
 _CHUNK_NUMBERS = 2**28  # 1 GiB of float32
 
