@@ -92,6 +92,6 @@ def default_settings(dataset: DataSet) -> Settings:
         model=default_model(dataset.input_shape),
         batch_size=max(1, min(1024, examples // 4)),
         epochs=20,
-        learning_rate=0.5,
+        learning_rate=2.0 if dataset.task == "classification" else 0.5,
         average=0.99,
     )
