@@ -188,6 +188,21 @@ class Broadcast(nn.Module):
         return self.mix(torch.tanh(x + self.places(places)))
 
 
+class Frames(nn.Module):
+    """A layer that sees every frame of every film as one row of its batch."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.layer(x.flatten(0, 1))).unflatten(0, x.shape[:2])
+
+
+def frames(layer: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    return lambda: Frames(layer())
+
+
 def _bag(mode: str, **options: Any) -> Callable[[], nn.Module]:
     return lambda: nn.EmbeddingBag(7, 4, mode=mode, **options)
 
@@ -274,6 +289,22 @@ CASES: dict[str, Case] = {
     "lstm": Case(lambda: Recurrent("PrivateLSTM", num_layers=2, batch_first=True), images(6, 3)),
     "lstm-bidirectional": Case(lambda: Recurrent("PrivateLSTM", bidirectional=True), images(4, 3)),
     "gru": Case(lambda: Recurrent("PrivateGRU", batch_first=True), images(6, 3)),
+    "frames-linear": Case(frames(lambda: nn.Linear(4, 3)), images(2, 4)),
+    "frames-conv2d": Case(frames(_convolution(2, groups=2)), images(6, 4, 4, 4)),  # as many frames as channels
+    "frames-conv1d": Case(frames(_convolution(1, stride=2)), images(2, 4, 7)),
+    "frames-group-norm": Case(frames(lambda: nn.GroupNorm(2, 4)), images(4, 4, 3)),
+    "frames-instance-norm": Case(frames(lambda: nn.InstanceNorm1d(3, affine=True)), images(3, 3, 4)),
+    "frames-batch-norm-frozen": Case(frames(lambda: nn.BatchNorm1d(3).eval()), images(2, 3)),
+    "frames-layer-norm": Case(frames(lambda: nn.LayerNorm(4)), images(2, 3, 4)),
+    "frames-embedding": Case(
+        frames(lambda: nn.Embedding(7, 4)), lambda: (torch.randint(0, 7, (EXAMPLES, 2, 3)),), ("bookkeeping",)
+    ),
+    **{
+        f"frames-bag-{mode}": Case(
+            frames(_bag(mode, padding_idx=2)), lambda: (torch.randint(0, 7, (EXAMPLES, 3, 4)),), ("bookkeeping",)
+        )
+        for mode in ("sum", "mean", "max")
+    },
     "tied": Case(TiedLanguageModel, tokens(5, 11)),
     "tied-long": Case(TiedLanguageModel, tokens(7, 11)),
     "repeated": Case(Repeated, images(4)),

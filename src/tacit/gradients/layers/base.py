@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tacit.core.errors import UnsupportedError
 from tacit.gradients.contributions import Contribution
 
 Contributions = Mapping[str, Callable[[], Contribution]]
@@ -34,6 +35,19 @@ class Layout:
         else:
             values = values.movedim(self.dim, 0)
         return at_least_float32(values)
+
+    def channels(self, values: Tensor) -> Tensor:
+        """``[examples, channels, *positions]`` for operations that take ``[rows, channels, …]``.
+
+        Where several rows belong to one example, such as the frames of a film, they are one more position.
+        """
+        if self.dim != 0:
+            raise UnsupportedError(
+                f"layer: its examples are in dimension {self.dim} of the output and must be in the first. Transpose "
+                "its input, or use engine='functional'."
+            )
+        rows = self.rows(values)
+        return rows.movedim(1, 2) if self.fold > 1 else rows
 
     def tokens(self, values: Tensor, *, features: int = 1) -> Tensor:
         """``[examples, tokens, *features]``: everything between the examples and the last dimensions is a token."""

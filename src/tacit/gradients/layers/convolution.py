@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tacit.gradients.contributions import Direct, Outer
-from tacit.gradients.layers.base import Call, Contributions, Layout, Rule, present
+from tacit.gradients.layers.base import Call, Contributions, Layout, Rule, at_least_float32, present
 
 Size = int | Sequence[int]
 
@@ -31,7 +31,7 @@ def _sort(
 
 
 def _contribute(call: Call, grad: Tensor, layout: Layout) -> Contributions:
-    grads = layout.rows(grad).flatten(2)  # [examples, channels, positions]
+    grads = layout.channels(grad).flatten(2)  # [examples, channels, positions]
 
     def weight() -> Outer:
         shape, groups = call.parameters["weight"].shape, call.options["groups"]
@@ -44,7 +44,7 @@ def _contribute(call: Call, grad: Tensor, layout: Layout) -> Contributions:
 
 def patches(call: Call, layout: Layout) -> Tensor:
     """What the kernel saw at each output position: ``[examples, groups, positions, channels / groups * kernel]``."""
-    values = layout.rows(call.inputs["input"])
+    values = at_least_float32(call.inputs["input"])
     kernel = call.parameters["weight"].shape[2:]
     rank = len(kernel)
     stride = _each(call.options["stride"], rank)
@@ -53,10 +53,12 @@ def patches(call: Call, layout: Layout) -> Tensor:
     for axis in range(rank):
         span = dilation[axis] * (kernel[axis] - 1) + 1
         values = values.unfold(2 + axis, span, stride[axis])[..., :: dilation[axis]]
-    # Now [examples, channels, *positions, *kernel].
+    # Now [rows, channels, *positions, *kernel].
     groups = call.options["groups"]
     values = values.reshape(len(values), groups, -1, *values.shape[2:]).movedim(2, 2 + rank)
-    return values.flatten(2 + rank).flatten(2, 1 + rank)
+    values = values.flatten(2 + rank).flatten(2, 1 + rank)
+    values = values.reshape(layout.examples, layout.fold, *values.shape[1:])
+    return values.transpose(1, 2).flatten(2, 3)
 
 
 def _each(size: Size, rank: int) -> tuple[int, ...]:

@@ -83,7 +83,7 @@ def _sort_embedding_bag(
 
 
 def _contribute_embedding_bag(call: Call, grad: Tensor, layout: Layout) -> Contributions:
-    ids, bag_grads = call.inputs["input"], layout.rows(grad)[:, None, :]
+    ids, bag_grads = call.inputs["input"], at_least_float32(grad)[:, None, :]
     table, padding = call.parameters["weight"], call.options["padding_idx"]
     present = torch.ones_like(ids, dtype=torch.bool)
     if padding is not None:
@@ -97,7 +97,8 @@ def _contribute_embedding_bag(call: Call, grad: Tensor, layout: Layout) -> Contr
         else:
             token_weights = call.inputs.get("token_weights", torch.ones_like(ids, dtype=bag_grads.dtype))
             right = bag_grads * at_least_float32(token_weights)[..., None]
-        return _one_hot(call, ids, right.expand(*ids.shape, table.shape[1]))
+        right = right.expand(*ids.shape, table.shape[1])
+        return _one_hot(call, ids.reshape(layout.examples, -1), right.reshape(layout.examples, -1, table.shape[1]))
 
     return {"weight": weight}
 
