@@ -156,14 +156,22 @@ def _inner_product(first: Outer, second: Outer) -> Tensor:
 
     A dot product of length k in precision u is off by up to k·u times the size of its terms. Where tokens cancel, that
     error can exceed the result, and a norm that came out too small would be clipped too little. So the error is
-    added to the result: where it matters at all, it makes the norm larger.
+    added to the result: where it matters at all, it makes the norm larger. The same holds for products of tiny numbers
+    that come out as zero, each off by up to the smallest normal number: beside huge ones they may count.
     """
     left = _left_products(first, second)
     right = first.right @ second.right.transpose(2, 3)
     products = left * right
-    error = (first.rows * (not first.one_hot) + first.right.shape[-1] + 2) * torch.finfo(right.dtype).eps
-    value = products.sum((1, 2, 3), dtype=torch.float64)
-    return value + error * products.abs().sum((1, 2, 3), dtype=torch.float64)
+    precision = torch.finfo(right.dtype)
+    left_terms, right_terms = first.rows * (not first.one_hot), first.right.shape[-1]
+    error = (left_terms + right_terms + 2) * precision.eps * _size(products)
+    lost = precision.tiny * (left_terms * _size(right) + right_terms * _size(left))
+    return products.sum((1, 2, 3), dtype=torch.float64) + error + lost
+
+
+def _size(products: Tensor) -> Tensor:
+    """The sum of absolute values, for each example."""
+    return products.abs().sum((1, 2, 3), dtype=torch.float64)
 
 
 def _left_products(first: Outer, second: Outer) -> Tensor:
