@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tacit.core.errors import InputError
+from tacit.core.errors import InputError, UnsupportedError
 
 LossFunction = Callable[..., Tensor]
 """``loss_fn(model, *batch)`` returns one loss for each example of the batch."""
@@ -50,6 +50,12 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not parameters:
         raise InputError("model: has no trainable parameter. Set requires_grad on what should train.")
+    for name, parameter in parameters.items():
+        if parameter.is_complex():
+            raise UnsupportedError(
+                f"{name}: is complex, and norms and noise are those of real numbers. Keep its real and imaginary part "
+                "as two parameters."
+            )
     return parameters
 
 
