@@ -3,13 +3,15 @@
 A tensor whose first dimension is 1 in a batch of more is shared by all examples, as position numbers often are.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tacit.core.errors import InputError
+
+_SEARCHED = 256
 
 
 def leaves(tree: Any) -> Iterator[Tensor]:
@@ -74,6 +76,33 @@ def split(batch: Any, size: int, examples: int) -> Iterator[tuple[Any, slice]]:
 
 def _narrow(batch: Any, place: slice, examples: int) -> Any:
     return map_leaves(lambda leaf: leaf[place] if leaf.shape[0] == examples else leaf, batch)
+
+
+def form_of(tree: Any, examples: int) -> Hashable:
+    """What decides which way a model takes through its code, but for values: structure, shapes, types and flags."""
+    if isinstance(tree, Tensor):
+        return tree.shape[0] == examples, tree.shape[1:], tree.dtype
+    if isinstance(tree, Mapping):
+        return tuple((key, form_of(value, examples)) for key, value in tree.items())
+    if isinstance(tree, list | tuple):
+        return tuple(form_of(value, examples) for value in tree)
+    return tree if tree is None or isinstance(tree, bool | int | str) else type(tree).__qualname__
+
+
+def distinct_rows(batch: Any, examples: int, count: int) -> list[int]:
+    """Up to ``count`` examples that differ from one another, finite ones first; at least one of a batch with any."""
+    own = [leaf for leaf in leaves(batch) if leaf.shape[0] == examples]
+    finite = torch.ones(examples, dtype=torch.bool)
+    for leaf in own:
+        if leaf.is_floating_point():
+            finite &= leaf.isfinite().reshape(examples, -1).all(1).cpu()
+    chosen: list[int] = []
+    for row in torch.argsort(finite, descending=True, stable=True)[:_SEARCHED].tolist():
+        if all(any(not torch.equal(leaf[row], leaf[other]) for leaf in own) for other in chosen):
+            chosen.append(row)
+        if len(chosen) == count:
+            break
+    return chosen
 
 
 def device_of(batch: Any) -> torch.device:

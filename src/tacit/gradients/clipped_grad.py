@@ -11,7 +11,7 @@ from tacit.core.errors import InputError, UnsupportedError
 from tacit.core.privacy import Neighbours
 from tacit.core.validation import check_choice, check_count
 from tacit.gradients.batches import count_examples, device_of, split
-from tacit.gradients.engines import ENGINES, BookkeepingEngine, Engine
+from tacit.gradients.engines import ENGINES, Engine
 from tacit.gradients.losses import LossFunction, sum_dtype, trainable
 from tacit.gradients.refusals import refuse_mixing_layers
 
@@ -57,16 +57,15 @@ class ClippedGrad:
         self.clipping = clipping
         self.chunk_size = chunk_size
         self._bound = clipping.bind(list(trainable(model)))
-        self._engine: Engine | None = None
         self._requested = engine
+        self._decided = engine != "auto"
+        self._engine: Engine = ENGINES[engine if self._decided else "bookkeeping"](model, loss_fn, self._bound)
         self.engine_reason = f"engine={engine!r} was asked for"
-        if engine != "auto":
-            self._engine = ENGINES[engine](model, loss_fn, self._bound)
 
     @property
     def engine(self) -> str:
         """The engine's name; ``auto`` until the first batch has decided."""
-        return "auto" if self._engine is None else self._engine.name
+        return self._engine.name if self._decided else "auto"
 
     def sensitivity(self, neighbours: Neighbours) -> float:
         """The L2 distance between the sums of two neighbouring batches, at most."""
@@ -94,7 +93,7 @@ class ClippedGrad:
         sums = {name: torch.zeros_like(p, dtype=sum_dtype(p)) for name, p in parameters.items()}
         norms = [torch.zeros(0, len(self._bound.groups), dtype=torch.float64, device=mask.device)]
         for chunk, place in split(batch, self.chunk_size or max(examples, 1), examples):
-            found, chunk_norms = self._choose_engine(chunk)(chunk, mask[place])
+            found, chunk_norms = self._run(chunk, mask[place])
             for name, value in found.items():
                 sums[name] += value
             norms.append(torch.where(mask[place, None], chunk_norms, torch.zeros_like(chunk_norms)))
@@ -103,6 +102,11 @@ class ClippedGrad:
     def _check_mask(self, mask: Tensor | None, examples: int, device: torch.device) -> Tensor:
         if mask is None:
             return torch.ones(examples, dtype=torch.bool, device=device)
+        if not isinstance(mask, Tensor):
+            raise InputError(
+                f"mask of type {type(mask).__name__}: must be a tensor of torch.bool, one for each of the {examples} "
+                "examples."
+            )
         if mask.shape != (examples,) or mask.dtype != torch.bool:
             raise InputError(
                 f"mask of shape {tuple(mask.shape)} and type {mask.dtype}: must be ({examples},) of torch.bool, one "
@@ -110,19 +114,20 @@ class ClippedGrad:
             )
         return mask.to(device)
 
-    def _choose_engine(self, batch: tuple[Any, ...]) -> Engine:
-        """``auto``: book-keeping where every trainable parameter is covered, else vmap of grad."""
-        if self._engine is None:
-            fast = BookkeepingEngine(self.model, self.loss_fn, self._bound)
-            try:
-                fast.steps(batch, count_examples(batch))
-            except UnsupportedError as error:
-                self._engine = ENGINES["functional"](self.model, self.loss_fn, self._bound)
-                self.engine_reason = f"functional, because book-keeping refused {error}"
-            else:
-                self._engine = fast
-                self.engine_reason = "bookkeeping, because every trainable parameter is covered by a layer rule"
-        return self._engine
+    def _run(self, batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """``auto`` takes book-keeping until it refuses a batch, and vmap of grad from then on."""
+        try:
+            result = self._engine(batch, mask)
+        except UnsupportedError as error:
+            if self._requested != "auto" or self._engine.name != "bookkeeping":
+                raise
+            self._engine = ENGINES["functional"](self.model, self.loss_fn, self._bound)
+            self.engine_reason = f"functional, because book-keeping refused {error}"
+            result = self._engine(batch, mask)
+        if not self._decided and self._engine.name == "bookkeeping":
+            self.engine_reason = "bookkeeping, because every trainable parameter is covered by a layer rule"
+        self._decided = True
+        return result
 
 
 def clipped_grad(

@@ -4,6 +4,8 @@ An engine sees one physical chunk at a time and never draws noise or samples rec
 function, to rounding; the reference engine defines it.
 """
 
+import contextlib
+from collections.abc import Hashable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -12,12 +14,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tacit.clipping import BoundClipping
 from tacit.core.errors import TacitError, UnsupportedError
-from tacit.gradients.batches import count_examples, leaves, take
+from tacit.gradients.batches import count_examples, distinct_rows, form_of, take
 from tacit.gradients.clipped_sum import clip_factors, group_norms, sum_clipped
 from tacit.gradients.contributions import Direct, ParameterGradients
-from tacit.gradients.layout_probe import probe
+from tacit.gradients.layout_probe import PROBED, Findings, probe
 from tacit.gradients.losses import LossFunction, LossModule, losses_of, sum_dtype, trainable
-from tacit.gradients.recorder import Recorder, Step
+from tacit.gradients.model_state import preserved_generators, stirred
+from tacit.gradients.recorder import OtherWayError, Recorder, Step
 
 
 class Engine(Protocol):
@@ -112,38 +115,54 @@ class BookkeepingEngine:
 
     def __init__(self, model: nn.Module, loss_fn: LossFunction, bound: BoundClipping) -> None:
         self._model, self._loss_fn, self._bound = model, loss_fn, bound
-        self._steps: dict[tuple[Any, ...], list[Step]] = {}
+        self._found: dict[Hashable, tuple[list[list[Step]], bool]] = {}
 
     def __call__(self, batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        examples = count_examples(batch)
-        parameters = trainable(self._model)
-        recorder = Recorder(parameters, examples, self.steps(batch, examples))
         with torch.enable_grad():
-            with recorder:
-                losses = losses_of(self._loss_fn, self._model, batch, examples)
-            grads = recorder.gradients(losses)
+            grads = self._gradients(batch, count_examples(batch))
         with torch.no_grad():
             return sum_clipped(grads, self._bound, mask)
 
-    def steps(self, batch: tuple[Any, ...], examples: int) -> list[Step]:
-        """What the probe finds for batches of this form; it runs once for each form, and refuses what has no rule."""
-        names = frozenset(trainable(self._model))
-        form = (
-            names,
-            self._model.training,
-            *((leaf.shape[0] == examples, leaf.shape[1:], leaf.dtype) for leaf in leaves(batch)),
-        )
-        if form not in self._steps:
-            self._steps[form] = self._probe(batch, examples)
-        return self._steps[form]
+    def _gradients(self, batch: tuple[Any, ...], examples: int) -> dict[str, ParameterGradients]:
+        *others, last = self.ways(batch, examples)
+        for steps in others:
+            with contextlib.suppress(OtherWayError):
+                return self._follow(steps, batch, examples)
+        return self._follow(last, batch, examples)
 
-    def _probe(self, batch: tuple[Any, ...], examples: int) -> list[Step]:
-        def losses(count: int) -> Tensor:
-            few = take(batch, torch.arange(count) % examples, examples)
-            return losses_of(self._loss_fn, self._model, few, count)
+    def _follow(self, steps: list[Step], batch: tuple[Any, ...], examples: int) -> dict[str, ParameterGradients]:
+        recorder = Recorder(trainable(self._model), examples, steps)
+        with recorder:
+            losses = losses_of(self._loss_fn, self._model, batch, examples)
+        return recorder.gradients(losses)
 
-        with torch.enable_grad(), torch.random.fork_rng():
-            return probe(trainable(self._model), losses)
+    def ways(self, batch: tuple[Any, ...], examples: int) -> list[list[Step]]:
+        """What the probe finds for batches of this form, or its refusal.
+
+        It runs once for each form; again only while it had nothing to see mixing by, such as one example alone.
+        """
+        modes = tuple(module.training for module in self._model.modules())
+        form = (frozenset(trainable(self._model)), modes, form_of(batch, examples))
+        ways, conclusive = self._found.get(form, ([], False))
+        if not conclusive:
+            rows = distinct_rows(batch, examples, PROBED)
+            if not ways or len(rows) > 1:
+                findings = self._probe(batch, examples, rows)
+                ways = findings.ways
+                self._found[form] = ways, findings.finite and len(rows) > 1
+        return ways
+
+    def _probe(self, batch: tuple[Any, ...], examples: int, rows: list[int]) -> Findings:
+        parameters = trainable(self._model)
+
+        def losses(places: Sequence[int]) -> Tensor:
+            few = take(batch, torch.tensor([rows[place % len(rows)] for place in places]), examples)
+            return losses_of(self._loss_fn, self._model, few, len(places))
+
+        with torch.enable_grad(), preserved_generators():
+            with stirred(parameters):
+                findings = probe(parameters, losses)
+            return findings if findings.finite else probe(parameters, losses)
 
 
 def _map_examples(function: Any, tree: Any, batch: Any, examples: int, shared: Any = lambda leaf: leaf) -> Any:
@@ -156,7 +175,7 @@ def _map_examples(function: Any, tree: Any, batch: Any, examples: int, shared: A
         parts = [
             _map_examples(function, part, whole, examples, shared) for part, whole in zip(tree, batch, strict=True)
         ]
-        return type(batch)(parts) if isinstance(batch, list) else tuple(parts)
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
     return shared(tree)
 
 

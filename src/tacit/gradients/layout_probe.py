@@ -1,13 +1,14 @@
-"""Finds out, on two tiny batches, where the examples are in every layer of a model, and that they do not mix.
+"""Finds out, on a few tiny batches, where the examples are in every layer of a model, and that they do not mix.
 
 The model runs on 2 and then on 3 examples. A dimension of an output that grows from 2f to 3f counts examples; an output
 that does not grow does not depend on the batch. Sizes alone could mislead (a sequence may be as long as a batch is
 large), growth cannot. Then each example's loss is differentiated by itself: its gradient must be exactly zero in the
-rows of all others. That refuses whatever mixes examples, by whatever means, and proves the layout right.
-
-Last, no trainable parameter may reach the loss by a way on which no use was recorded; autograd itself is asked.
+rows of all others, which proves the layout right and refuses what mixes activations. No trainable parameter may reach
+the loss by a way on which no use was recorded; autograd itself is asked. Last, `tacit.gradients.independence` refuses
+what autograd cannot see.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,34 +16,104 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import UnsupportedError
-from tacit.gradients.recorder import Function, Observer, Recorder, Step, Use, function_name, tensors_in
+from tacit.gradients.independence import Pass, Places, check_independence, fingerprint
+from tacit.gradients.model_state import generator_states
+from tacit.gradients.recorder import (
+    Function,
+    Observer,
+    OtherWayError,
+    Recorder,
+    Step,
+    Use,
+    function_name,
+    tensors_in,
+)
 
 _SMALL, _LARGE = 2, 3
+PROBED = _LARGE
 
-Losses = Callable[[int], Tensor]
+Losses = Callable[[Places], Tensor]
 
 
-def probe(parameters: Mapping[str, Tensor], losses: Losses) -> list[Step]:
-    """The steps of a forward pass, for a `Recorder`.
+@dataclasses.dataclass(frozen=True)
+class Findings:
+    """What a probe found.
+
+    Attributes:
+        ways: for each way that the model took through its code, one step for each operation that touches a parameter.
+        finite: whether all gradients were finite. Where not, mixing may have gone unseen.
+    """
+
+    ways: list[list[Step]]
+    finite: bool
+
+
+def probe(parameters: Mapping[str, Tensor], losses: Losses) -> Findings:
+    """The steps of a forward pass, after every check that examples do not mix.
 
     Args:
         parameters: name to trainable parameter.
-        losses: runs the model on that many examples and returns one loss for each.
+        losses: runs the model on those of the probe's examples and returns one loss for each.
 
     Raises:
         UnsupportedError: the model mixes examples, or uses a parameter in a way that has no rule.
     """
-    shapes = _ShapeLog()
-    with shapes:
-        losses(_SMALL)
-    planner = _Planner(parameters, shapes.calls)
-    with planner:
-        values = losses(_LARGE)
-    _check_isolation(planner.uses, values)
-    _check_coverage(parameters, values)
-    for use in planner.uses:
-        use.check_inputs()
-    return planner.found
+    probing = _Probing(parameters, losses)
+    finite = check_independence(probing.run, _LARGE)
+    return Findings(probing.ways, finite)
+
+
+class _Probing:
+    """Runs the model on small batches, by the steps that are known or by new ones."""
+
+    def __init__(self, parameters: Mapping[str, Tensor], losses: Losses) -> None:
+        self.ways: list[list[Step]] = []
+        self._parameters, self._losses = parameters, losses
+
+    def run(self, places: Places) -> Pass | None:
+        """A pass over these examples; ``None`` where there are too few of them to find their way."""
+        for steps in self.ways:
+            recorder = Recorder(self._parameters, len(places), steps)
+            try:
+                return self._pass(recorder, *self._forward(recorder, places))
+            except OtherWayError:
+                continue
+        return self._find_way(places) if len(places) == _LARGE else None
+
+    def _find_way(self, places: Places) -> Pass:
+        """Whether a pass goes this or that way may depend on a single example, so every smaller batch is tried."""
+        for left_out in reversed(range(_LARGE)):
+            shapes = _ShapeLog()
+            self._forward(shapes, (*places[:left_out], *places[left_out + 1 :]))
+            planner = _Planner(self._parameters, shapes.calls)
+            try:
+                values, random = self._forward(planner, places)
+            except OtherWayError:
+                if left_out == 0:
+                    raise
+                continue
+            break
+        _check_isolation(planner.uses, values)
+        _check_coverage(self._parameters, values)
+        self.ways.append(planner.found)
+        return self._pass(planner, values, random)
+
+    def _forward(self, observer: Observer, places: Places) -> tuple[Tensor, bool]:
+        torch.manual_seed(0)  # the same dropout in every pass
+        before = generator_states()
+        with observer:
+            values = self._losses(places)
+        unmoved = all(torch.equal(one, two) for one, two in zip(before, generator_states(), strict=True))
+        return values, not unmoved
+
+    def _pass(self, recorder: Recorder, values: Tensor, random: bool) -> Pass:
+        gradients = recorder.gradients(values)
+        fingerprints = {
+            name: fingerprint(gradients[name], parameter.shape, seed)
+            for seed, (name, parameter) in enumerate(self._parameters.items())
+            if name in gradients
+        }
+        return Pass(fingerprints, random, recorder.precision)
 
 
 class _ShapeLog(Observer):
@@ -66,18 +137,28 @@ class _Planner(Recorder):
         self.found: list[Step] = []
         self._smaller = smaller
         self._call = -1
+        self._selection: str | None = None
 
     def observe(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._call += 1
         if self._call >= len(self._smaller) or self._smaller[self._call][0] != function:
-            raise UnsupportedError(
+            raise OtherWayError(
                 "model: takes another way through its code when the batch is larger. Use engine='functional'."
             )
-        return super().observe(function, args, kwargs)
+        output = super().observe(function, args, kwargs)
+        if _selects_by_value(function, args, kwargs) and _shape(output) != self._smaller[self._call][1]:
+            self._selection = function_name(function)
+        return output
 
     def next_step(self, function: Function, output: Tensor) -> Step:
         small = self._smaller[self._call][1]
         dim, fold = _example_dimension(function, small, output.shape)
+        if dim is not None and self._selection:
+            raise UnsupportedError(
+                f"{function_name(function)}: runs on rows that {self._selection} selected by their values, so it is "
+                "not known which example a row belongs to. Compute on all rows and mask the result, or use "
+                "engine='reference'."
+            )
         step = Step(function, dim, fold)
         self.found.append(step)
         return step
@@ -88,6 +169,18 @@ def _shape(output: Any) -> torch.Size | None:
     if first is None:
         first = next(tensors_in(output), None)
     return None if first is None else first.shape
+
+
+def _selects_by_value(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the number of rows in the result depends on values: which row is whose then does so too."""
+    name = function_name(function).rpartition(".")[2]
+    if name == "where":
+        return len(args) + len(kwargs) == 1
+    if name in ("__getitem__", "index_put_"):
+        return any(index.dtype in (torch.bool, torch.uint8) for index in tensors_in(args[1:]))
+    if name == "repeat_interleave":
+        return any(True for _ in tensors_in((args[1:], kwargs)))
+    return name in ("nonzero", "argwhere", "masked_select", "unique", "unique_consecutive")
 
 
 def _example_dimension(function: Function, small: torch.Size | None, large: torch.Size) -> tuple[int | None, int]:
@@ -132,7 +225,9 @@ def _check_coverage(parameters: Mapping[str, Tensor], losses: Tensor) -> None:
         raise UnsupportedError(
             "loss: does not depend on any trainable parameter. Unfreeze a parameter, or return the model's own loss."
         )
-    grads: tuple[Tensor | None, ...] = torch.autograd.grad(losses.sum(), list(parameters.values()), allow_unused=True)
+    grads: tuple[Tensor | None, ...] = torch.autograd.grad(
+        losses.sum(), list(parameters.values()), retain_graph=True, allow_unused=True
+    )
     missed = [name for name, grad in zip(parameters, grads, strict=True) if grad is not None]
     if missed:
         raise UnsupportedError(

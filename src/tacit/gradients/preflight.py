@@ -1,60 +1,70 @@
 """One step on the user's own model and data shape, compared with the reference engine before anything is spent."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tacit.core.errors import UnsupportedError
 from tacit.core.privacy import Neighbours
-from tacit.gradients.batches import count_examples, take
+from tacit.gradients.batches import count_examples, distinct_rows, take
 from tacit.gradients.clipped_grad import ClippedGrad, ClippedSum, clipped_grad
+from tacit.gradients.losses import trainable
+from tacit.gradients.model_state import evaluation_mode, preserved_generators
 
 _EXAMPLES = 3
 _TOLERANCE = {torch.float64: 1e-7, torch.float32: 2e-3}
 _LOW_PRECISION_TOLERANCE = 1e-1
+_NORM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-2}
+_LOW_PRECISION_NORM_TOLERANCE = 3e-1
 
 
 def preflight(grad: ClippedGrad, *batch: Any) -> None:
-    """Refuses a model on which ``grad`` does not equal the reference engine, or which writes data into its buffers.
+    """Refuses a model on which ``grad`` does not equal the reference engine, or whose forward pass writes to its state.
 
-    Runs on the first three examples of the batch, and leaves model, buffers and random generators as they were. Whether
-    it passes depends on the structure of the model; nothing about the examples' values is reported.
+    Runs on the first examples of the batch that differ, three of them at most, and leaves model, buffers and random
+    generators as they were. Both the clipped sum and the norms before clipping are compared, since clipping hides
+    a wrong scale. Whether it passes depends on the structure of the model; nothing about the examples' values is
+    reported.
 
     Raises:
         UnsupportedError: the engine's result differs from one example at a time, which means that the model mixes
-            examples, or a buffer was changed by the forward pass.
+            examples, or a buffer or parameter was changed by the forward pass.
     """
     examples = count_examples(batch)
-    few = take(batch, torch.arange(min(_EXAMPLES, examples)), examples)
-    with torch.random.fork_rng():
-        _check_buffers(grad, few)
+    if examples == 0:
+        return
+    few = take(batch, torch.tensor(distinct_rows(batch, examples, _EXAMPLES), dtype=torch.long), examples)
+    with preserved_generators():
+        _check_state(grad, few)
         # Dropout differs from pass to pass, so results are compared without it.
-        with _evaluation_mode(grad.model):
+        with evaluation_mode(grad.model):
             actual = grad(*few)
             expected = clipped_grad(grad.model, grad.loss_fn, clipping=grad.clipping, engine="reference")(*few)
     _compare(grad, actual, expected)
 
 
-def _check_buffers(grad: ClippedGrad, few: Any) -> None:
+def _check_state(grad: ClippedGrad, few: Any) -> None:
     before = {name: buffer.clone() for name, buffer in grad.model.named_buffers()}
-    grad(*few)
-    changed = [name for name, buffer in grad.model.named_buffers() if not _same(buffer, before.get(name))]
-    if changed:
+    versions = {name: parameter._version for name, parameter in grad.model.named_parameters()}
+    try:
+        grad(*few)
+    finally:
+        changed = [name for name, buffer in grad.model.named_buffers() if not _same(buffer, before.get(name))]
         with torch.no_grad():
             for name, buffer in grad.model.named_buffers():
                 if name in before:
                     buffer.copy_(before[name])
+    changed += [name for name, p in grad.model.named_parameters() if p._version != versions[name]]
+    if changed:
         raise UnsupportedError(
-            f"{', '.join(changed)}: the forward pass writes raw data into this buffer, without noise. Remove the "
-            "buffer, or put its layer in eval mode."
+            f"{', '.join(changed)}: the forward pass writes to it, which lets raw data in without noise. Remove "
+            "the write, or put its layer in eval mode."
         )
 
 
 def _same(buffer: Tensor, before: Tensor | None) -> bool:
-    return before is not None and torch.equal(buffer.nan_to_num(), before.nan_to_num())
+    return before is not None and torch.allclose(buffer.double(), before.double(), rtol=0, atol=0, equal_nan=True)
 
 
 def _compare(grad: ClippedGrad, actual: ClippedSum, expected: ClippedSum) -> None:
@@ -67,14 +77,18 @@ def _compare(grad: ClippedGrad, actual: ClippedSum, expected: ClippedSum) -> Non
                 f"{name}: the {grad.engine} engine's gradient differs from that of one example at a time, so the model "
                 "mixes examples. Look for operations along the batch dimension, or use engine='reference'."
             )
+    _compare_norms(grad, actual.unsafe_norms, expected.unsafe_norms)
 
 
-@contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
+def _compare_norms(grad: ClippedGrad, actual: Tensor, expected: Tensor) -> None:
+    """Norms of book-keeping hold an allowance for rounding, so they may be off by more than sums."""
+    dtypes = [parameter.dtype for parameter in trainable(grad.model).values()]
+    tolerance = max(_NORM_TOLERANCE.get(dtype, _LOW_PRECISION_NORM_TOLERANCE) for dtype in dtypes)
+    finite = torch.isfinite(actual) & torch.isfinite(expected)
+    largest = torch.where(finite, expected, torch.zeros_like(expected)).amax(0)
+    if bool(((actual - expected).abs() > tolerance * largest)[finite].any()):
+        raise UnsupportedError(
+            f"loss: the {grad.engine} engine's gradient norms differ from those of one example at a time, so an "
+            "example's loss depends on its batch. Return losses that are not divided by the size of the batch, or use "
+            "engine='reference'."
+        )

@@ -28,6 +28,10 @@ from tacit.gradients.layers import ADAPTERS, REWRITES, RULES, Call, Layout, Rule
 Function = Callable[..., Any]
 
 
+class OtherWayError(UnsupportedError):
+    """The model took another way through its code than the steps that were to be followed."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Step:
     """What the probe found out about one operation that touches a parameter.
@@ -117,12 +121,17 @@ class Recorder(Observer):
         parameters: name to trainable parameter.
         examples: how many examples the batch holds.
         steps: what the probe found, one for each operation that touches a watched tensor, in order.
+
+    Attributes:
+        uses: the uses seen so far, in order.
+        precision: the coarsest relative rounding error among their outputs.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor], examples: int, steps: Sequence[Step]) -> None:
         super().__init__()
         self.examples = examples
         self.uses: list[Use] = []
+        self.precision = 0.0
         self._watched = {id(tensor): Watched(tensor, frozenset([name]), True) for name, tensor in parameters.items()}
         self._steps = steps
         self._position = 0
@@ -146,6 +155,12 @@ class Recorder(Observer):
         stray = [t for t in tensors_in((args, kwargs)) if id(t) in self._watched and not _among(t, call.parameters)]
         if stray:
             raise self.unsupported(function, stray)
+        if output.shape[step.dim] != step.fold * self.examples:
+            raise UnsupportedError(
+                f"{function_name(function)}: its output has shape {tuple(output.shape)}, where the probe found "
+                f"{step.fold} rows for each example. Shapes that depend on values have no rule; use engine='reference'."
+            )
+        self.precision = max(self.precision, _precision(output))
         if not output.requires_grad:
             output = output.contiguous() if output._is_view() else output
             output = _Begin.apply(torch.zeros((), requires_grad=True), output)  # type: ignore[no-untyped-call]
@@ -193,7 +208,7 @@ class Recorder(Observer):
         del output
         step = self._steps[self._position] if self._position < len(self._steps) else None
         if step is None or step.function != function:
-            raise UnsupportedError(
+            raise OtherWayError(
                 f"{function_name(function)}: the model took another way through its code than on the probe, so its "
                 "forward pass depends on values. Use engine='functional' or engine='reference'."
             )
@@ -281,6 +296,12 @@ def _detach(arguments: Any, roles: Mapping[str, Watched]) -> Any:
     if isinstance(arguments, dict):
         return {key: plain(value) for key, value in arguments.items()}
     return tuple(plain(value) for value in arguments)
+
+
+def _precision(output: Tensor) -> float:
+    """The relative rounding error of one operation; float32 products may be taken in ten bits on a GPU."""
+    eps = float(torch.finfo(output.dtype).eps)
+    return max(eps, 2.0**-10) if output.is_cuda and output.dtype == torch.float32 else eps
 
 
 def _among(tensor: Tensor, tensors: Mapping[str, Tensor]) -> bool:

@@ -1,0 +1,56 @@
+"""What a check borrows from a model and gives back: its modes, its weights, and the generators that it draws from."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+@contextmanager
+def preserved_generators() -> Iterator[None]:
+    """torch's generators are as before afterwards, on every device."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        yield
+
+
+def generator_states() -> list[Tensor]:
+    """Where torch's generators stand; equal states before and after a pass mean that it drew nothing."""
+    states = [torch.get_rng_state()]
+    if torch.cuda.is_available():
+        states += torch.cuda.get_rng_state_all()
+    return states
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Every module in evaluation mode for a while.
+
+    The flags are set one by one: ``model.eval()`` may be overridden to do more, which could not be taken back.
+    """
+    modes = {module: module.training for module in model.modules()}
+    for module in modes:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+@contextmanager
+def stirred(parameters: Mapping[str, Tensor]) -> Iterator[None]:
+    """Every parameter a little off its value for a while, then restored bit by bit.
+
+    A layer that starts at zero lets no gradient through, and what lies before it would look free of mixing until it has
+    moved. Draws from torch's generators.
+    """
+    saved = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+    try:
+        for name, parameter in parameters.items():
+            scale = 0.1 * saved[name].float().square().mean().sqrt() + 0.02 if parameter.numel() else 0.0
+            parameter.data.add_((scale * torch.randn_like(parameter, dtype=torch.float32)).to(parameter.dtype))
+        yield
+    finally:
+        for name, parameter in parameters.items():
+            parameter.data.copy_(saved[name])
