@@ -75,6 +75,7 @@ def test_refusals_name_argument_value_and_remedy(arguments, parts, tmp_path):
     line = refusal(*arguments, cwd=tmp_path)
     for part in parts:
         assert part in line, line
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_refusal_is_the_same_in_a_process_of_its_own(tmp_path):

@@ -1,7 +1,5 @@
 """What all commands share: results on standard output, prose and progress on standard error."""
 
-import json
-import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -10,6 +8,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+
+from tacit.core.plain import to_json
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -23,8 +23,8 @@ class Interrupted(Exception):  # noqa: N818 - named as what it is
 
 
 def print_json(values: dict[str, Any]) -> None:
-    """One JSON object; numbers that are not finite become null, since JSON has none."""
-    typer.echo(json.dumps(_plain(values), allow_nan=False))
+    """One JSON object on standard output."""
+    typer.echo(to_json(values))
 
 
 def print_table(title: str, headers: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
@@ -58,11 +58,3 @@ def training_bar(models: int, steps: int) -> Iterator[Any]:
             bar.update(task, description=name, completed=model * steps + step, step=step, epsilon=epsilon)
 
         yield move
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

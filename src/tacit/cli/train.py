@@ -8,13 +8,17 @@ import typer
 
 from tacit.cli.console import Interrupted, Json, err, out, print_json, training_bar
 from tacit.core.errors import InputError
+from tacit.core.validation import check_count
 
 if TYPE_CHECKING:
     import torch
 
     from tacit.datasets import DataSet
-    from tacit.training import Settings
+    from tacit.ledger import Account
+    from tacit.plan import DPSGD
+    from tacit.training import Experiment, Settings
 
+_DEFAULT_EPSILON = 3.0
 _LARGEST_DELTA = 1e-5
 
 
@@ -77,68 +81,86 @@ def train(  # noqa: PLR0913 - one parameter for each option
     out_folder: Annotated[
         Path | None, typer.Option("--out", help="The run's folder.", rich_help_panel="Running")
     ] = None,
-    unsafe_no_noise: Annotated[bool, _running("Allows --noise-multiplier 0: no privacy at all.")] = False,
+    unsafe_no_noise: Annotated[
+        bool,
+        typer.Option(
+            "--unsafe-no-noise",
+            help="Allows --noise-multiplier 0: no privacy at all.",
+            rich_help_panel="Running",
+            show_default=False,
+        ),
+    ] = False,
     unsafe_seed: Annotated[int | None, _running("Fixes noise and sampling: voids the guarantee.")] = None,
     json: Json = False,
 ) -> None:
     """Trains a private model and leaves a run folder with model, record and report."""
-    from tacit.plan import DPSGD
-    from tacit.reporting import write_report
-    from tacit.training import Execution, Experiment, RunFolder, TrainingInterrupted, default_settings
+    from tacit.training import Execution, Experiment, RunFolder, default_settings
 
     data = _load(dataset, target, schema, features)
     settings = default_settings(data).changed(
-        model=model,
-        steps=steps,
-        epochs=epochs,
-        batch_size=batch_size,
-        clip=clip,
-        clipping=clipping,
-        optimizer=optimizer,
-        learning_rate=learning_rate,
-        schedule=schedule,
-        average=average,
-        sampler=sampler,
+        **{"model": model, "steps": steps, "epochs": epochs, "batch_size": batch_size, "sampler": sampler},
+        **{"clip": clip, "clipping": clipping, "average": average},
+        **{"optimizer": optimizer, "learning_rate": learning_rate, "schedule": schedule},
     )
-    examples = len(data.train)
-    plan = DPSGD(
+    experiment = Experiment(
+        dataset=data,
+        settings=settings,
+        plan=_plan(settings, len(data.train), epsilon, delta, noise_multiplier, unsafe_no_noise),
+        seeds=check_count("seeds", seeds),
+        account=_account(ledger, data.name),
+        execution=Execution(engine=engine, chunk_size=chunk_size),
+        device=_device(device),
+        unsafe_seed=unsafe_seed,
+        folder=RunFolder.create(out_folder, data.name),  # last: whatever is wrong above leaves no folder behind
+    )
+    record, page = _run(experiment)
+    _show(record, page, json)
+
+
+def _run(experiment: "Experiment") -> tuple[dict[str, Any], Path]:
+    """Runs it under a progress bar and writes the report, also where it stops early."""
+    from tacit.reporting import write_report
+    from tacit.training import TrainingInterrupted
+
+    folder = experiment.folder.path
+    try:
+        with training_bar(experiment.seeds, experiment.plan.steps) as move:
+            record = experiment.run(move)
+    except TrainingInterrupted as stopped:
+        write_report(folder)
+        raise Interrupted(f"{stopped}; what was spent is counted, and {folder} holds the rest") from None
+    return record, write_report(folder)
+
+
+def _plan(
+    settings: "Settings",
+    examples: int,
+    epsilon: float | None,
+    delta: float | None,
+    noise_multiplier: float | None,
+    unsafe_no_noise: bool,
+) -> "DPSGD":
+    from tacit.plan import DPSGD
+
+    return DPSGD(
         expected_batch_size=settings.batch_size,
         examples=examples,
         steps=settings.steps_for(examples),
         clipping=settings.clipping_rule(),
         delta=min(_LARGEST_DELTA, 0.1 / examples) if delta is None else delta,
-        epsilon=3.0 if epsilon is None and noise_multiplier is None else epsilon,
+        epsilon=_DEFAULT_EPSILON if epsilon is None and noise_multiplier is None else epsilon,
         noise_multiplier=noise_multiplier,
         sampler=settings.sampler,
         unsafe_no_noise=unsafe_no_noise,
     )
-    account = None
-    if ledger is not None:
-        from tacit.ledger import Ledger
 
-        account = Ledger.open(ledger).account(data.name)
-    experiment = Experiment(
-        dataset=data,
-        settings=settings,
-        plan=plan,
-        folder=RunFolder.create(out_folder, data.name),
-        seeds=seeds,
-        account=account,
-        execution=Execution(engine=engine, chunk_size=chunk_size),
-        device=_device(device),
-        unsafe_seed=unsafe_seed,
-    )
-    try:
-        with training_bar(seeds, plan.steps) as move:
-            record = experiment.run(move)
-    except TrainingInterrupted as stopped:
-        raise Interrupted(
-            f"{stopped}; what was spent is counted, and {experiment.folder.path} holds the rest"
-        ) from None
-    finally:
-        if (experiment.folder.path / "run.json").exists():
-            page = write_report(experiment.folder.path)
-    _show(record, settings, page, json)
+
+def _account(ledger: str | None, dataset: str) -> "Account | None":
+    if ledger is None:
+        return None
+    from tacit.ledger import Ledger
+
+    return Ledger.open(ledger).account(dataset)
 
 
 def _load(dataset: str, target: str | None, schema: Path | None, features: str | None) -> "DataSet":
@@ -166,7 +188,7 @@ def _device(device: Device) -> "torch.device":
     return torch.device("cuda" if use_gpu else "cpu")
 
 
-def _show(record: dict[str, Any], settings: "Settings", page: Path, as_json: bool) -> None:
+def _show(record: dict[str, Any], page: Path, as_json: bool) -> None:
     metrics, statement, plan = record["metrics"], record["statement"], record["plan"]
     accuracy = "test_accuracy" in metrics
     if as_json:
@@ -181,7 +203,7 @@ def _show(record: dict[str, Any], settings: "Settings", page: Path, as_json: boo
                 "steps": record["steps_done"],
                 "seconds": metrics["seconds"],
                 "seeds": len(record["seeds"]),
-                "model": settings.model,
+                "model": record["model"],
                 "run": str(page.parent),
                 "report": str(page),
                 "statement": statement["sentence"],

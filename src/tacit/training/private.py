@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from tacit.core.errors import InputError
 from tacit.core.privacy import Statement
 from tacit.core.randomness import Randomness
-from tacit.core.validation import check_count
+from tacit.core.validation import check_choice, check_count
 from tacit.gradients import clipped_grad, preflight
 from tacit.gradients.batches import map_leaves
+from tacit.gradients.engines import ENGINES
 from tacit.gradients.losses import LossFunction, trainable
 from tacit.ledger import Account, unlimited
 from tacit.plan import DPSGD
@@ -22,6 +23,7 @@ from tacit.sampling import chunks
 from tacit.training.records import check_records, fetch
 from tacit.training.step import Chunk, apply_gradient, private_gradient
 
+_PREFLIGHT_RECORDS = 16  # enough to find three that differ
 _LARGEST_CHUNK = 1024
 _CHUNK_NUMBERS = 2**28  # 1 GiB of float32
 
@@ -44,6 +46,7 @@ class Execution:
     preflight: bool = True
 
     def __post_init__(self) -> None:
+        check_choice("engine", self.engine, {*ENGINES, "auto"})
         if self.chunk_size is not None:
             check_count("chunk_size", self.chunk_size)
 
@@ -83,7 +86,8 @@ class Private:
         account: where the budget comes from. The whole plan is reserved here at once; what an early stop did not draw
             is returned by `close`. Without an account nothing limits the run but the plan.
         run: a name for the ledger's history.
-        randomness: the source of noise and sampling; keyed by the operating system unless given.
+        randomness: the source of noise and sampling; keyed by the operating system unless given. Every `Private` takes
+            a fork of it, so that no noise is drawn twice.
         execution: engine, chunk size and other knobs that never change the result's distribution.
     """
 
@@ -102,7 +106,8 @@ class Private:
         self.model, self.optimizer, self.plan = model, optimizer, plan
         self.execution = execution or Execution()
         self.steps_done = 0
-        self._randomness = randomness or Randomness()
+        self._randomness = (randomness or Randomness()).fork()
+        self._pending: Lot | None = None
         self._grad = clipped_grad(model, loss_fn, clipping=plan.clipping, engine=self.execution.engine)
         self._preflight_due = self.execution.preflight
         self._reservation = (
@@ -121,18 +126,21 @@ class Private:
         records = check_records(train_set)
         while self.steps_done < self.plan.steps:
             step = self.steps_done
-            yield Lot(step, records, self.plan.sampler.indices(step, len(records), self._randomness))
-            if self.steps_done == step:
+            lot = Lot(step, records, self.plan.sampler.indices(step, len(records), self._randomness))
+            self._pending = lot
+            yield lot
+            if self._pending is lot:
                 raise InputError(
                     f"step {step}: private.step(batch) was not called for it. Call it once for each batch."
                 )
 
     def step(self, lot: Lot) -> None:
-        """One private step on a lot of `batches`: clipped sum, ledger, noise, update."""
-        if lot.step != self.steps_done:
+        """One private step on the lot that `batches` gave last: clipped sum, ledger, noise, update."""
+        if lot is not self._pending or lot.step != self.steps_done:
+            which = f"batch of step {lot.step}" if isinstance(lot, Lot) else f"batch={type(lot).__name__}"
             raise InputError(
-                f"batch of step {lot.step}: the next step is {self.steps_done}. Take each batch of private.batches "
-                "once."
+                f"{which}: is not the one that private.batches gave last, for step {self.steps_done}. Take every batch "
+                "from private.batches and give it to private.step once."
             )
         self._run_preflight(lot.records)
         gradient = private_gradient(
@@ -140,6 +148,7 @@ class Private:
         )
         apply_gradient(trainable(self.model), gradient, self.optimizer)
         self.steps_done += 1
+        self._pending = None
         if self.steps_done == self.plan.steps:
             self._reservation.commit(self.steps_done)
 
@@ -179,5 +188,6 @@ class Private:
 
     def _run_preflight(self, records: Any) -> None:
         if self._preflight_due and len(records):
-            preflight(self._grad, *self._to_device(fetch(records, np.arange(min(3, len(records)), dtype=np.int64))))
-        self._preflight_due = False
+            first = np.arange(min(_PREFLIGHT_RECORDS, len(records)), dtype=np.int64)
+            preflight(self._grad, *self._to_device(fetch(records, first)))
+            self._preflight_due = False

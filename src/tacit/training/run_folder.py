@@ -2,8 +2,6 @@
 
 import dataclasses
 import datetime
-import json
-import math
 import os
 import platform
 import sys
@@ -16,6 +14,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from tacit.core.errors import InputError
+from tacit.core.plain import to_json
 
 SCHEMA_VERSION = 1
 _PACKAGES = ("tacit", "torch", "numpy", "scipy", "dp-accounting", "scikit-learn")
@@ -46,7 +45,7 @@ class RunFolder:
 
     def write_run(self, record: dict[str, Any]) -> None:
         """Writes run.json in one piece: readers see the old one or the new one."""
-        text = json.dumps(_plain({"schema": SCHEMA_VERSION, **record}), indent=2, allow_nan=False)
+        text = to_json({"schema": SCHEMA_VERSION, **record}, indent=2)
         partial = self.path / ".run.json.part"
         partial.write_text(text + "\n", encoding="utf-8")
         os.replace(partial, self.path / "run.json")
@@ -54,7 +53,7 @@ class RunFolder:
     def append_history(self, point: dict[str, Any]) -> None:
         """Adds a line to history.jsonl."""
         with (self.path / "history.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(_plain(point), allow_nan=False) + "\n")
+            file.write(to_json(point) + "\n")
 
     def save_model(self, model: nn.Module) -> None:
         """Writes model.safetensors; tied weights are written out under each of their names."""
@@ -99,12 +98,3 @@ def _fresh_path(parent: Path, name: str) -> Path:
     while path.exists():
         path, number = base.with_name(f"{base.name}-{number}"), number + 1
     return path
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no infinity: numbers that are not finite become null."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

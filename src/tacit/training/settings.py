@@ -6,10 +6,11 @@ from typing import Any
 
 from tacit.clipping import Automatic, Clipping, Flat, PerLayer
 from tacit.core.errors import InputError
-from tacit.core.validation import check_choice
+from tacit.core.validation import check_choice, check_positive
 from tacit.datasets import DataSet
-from tacit.models import default_model
-from tacit.sampling import steps_for_epochs
+from tacit.models import MODELS, default_model
+from tacit.sampling import SAMPLERS, steps_for_epochs
+from tacit.training.optimizers import OPTIMIZERS, SCHEDULES
 
 CLIPPINGS: Mapping[str, type[Flat] | type[PerLayer] | type[Automatic]] = {
     "flat": Flat,
@@ -47,6 +48,14 @@ class Settings:
     average: float | None = None
     sampler: str = "poisson"
 
+    def __post_init__(self) -> None:
+        check_choice("model", self.model, MODELS)
+        check_choice("clipping", self.clipping, CLIPPINGS)
+        check_choice("optimizer", self.optimizer, OPTIMIZERS)
+        check_choice("schedule", self.schedule, SCHEDULES)
+        check_choice("sampler", self.sampler, SAMPLERS)
+        check_positive("learning_rate", self.learning_rate)
+
     def changed(self, **changes: Any) -> "Settings":
         """The same with other values; what is ``None`` stays, and steps replace epochs and the other way round."""
         given = {name: value for name, value in changes.items() if value is not None}
@@ -68,7 +77,6 @@ class Settings:
 
     def clipping_rule(self) -> Clipping:
         """The clipping of these settings."""
-        check_choice("clipping", self.clipping, CLIPPINGS)
         return CLIPPINGS[self.clipping](self.clip)
 
 
