@@ -16,6 +16,7 @@ from tacit.core import Budget, InputError, Neighbours, UnsupportedError
 ADD_REMOVE = Neighbours.ADD_REMOVE
 PLD, RDP, BASIC = ACCOUNTANTS["pld"], ACCOUNTANTS["rdp"], ACCOUNTANTS["basic"]
 TRAINING = dpsgd_event(0.01, 1.0, 200)
+SLACK = 1e-3  # what the searches may leave
 GAUSSIAN = dp_event.GaussianDpEvent(8.0)
 
 
@@ -84,7 +85,7 @@ def test_agrees_with_group_privacy_of_one_guarantee(size: int) -> None:
     for single in (0.05, 0.3, 0.8):
         budget = group_privacy(Budget(single, PLD.delta(TRAINING, single, ADD_REMOVE)), size)
         assert group.delta(TRAINING, budget.epsilon, ADD_REMOVE) == pytest.approx(budget.delta, rel=1e-9)
-        assert group.epsilon(TRAINING, budget.delta, ADD_REMOVE) <= budget.epsilon * (1 + 1e-5)
+        assert group.epsilon(TRAINING, budget.delta, ADD_REMOVE) <= budget.epsilon * (1 + SLACK)
 
 
 @settings(max_examples=15)
@@ -95,9 +96,9 @@ def test_epsilon_and_delta_are_inverse_and_monotone(size: int, target: float, no
     found = group.epsilon(event, target, ADD_REMOVE)
     assert group.delta(event, found, ADD_REMOVE) <= target
     assert found >= RDP.epsilon(event, target, ADD_REMOVE)
-    assert larger.epsilon(event, target, ADD_REMOVE) >= found * (1 - 1e-5)
-    assert group.epsilon(event, target / 10, ADD_REMOVE) >= found * (1 - 1e-5)
-    assert group.epsilon(dp_event.GaussianDpEvent(2 * noise), target, ADD_REMOVE) <= found * (1 + 1e-5)
+    assert larger.epsilon(event, target, ADD_REMOVE) >= found * (1 - SLACK)
+    assert group.epsilon(event, target / 10, ADD_REMOVE) >= found * (1 - SLACK)
+    assert group.epsilon(dp_event.GaussianDpEvent(2 * noise), target, ADD_REMOVE) <= found * (1 + SLACK)
 
 
 def test_the_edges() -> None:

@@ -6,11 +6,11 @@ import math
 from dp_accounting import DpEvent
 
 from tacit.accounting.base import Accountant
+from tacit.accounting.search import least_feasible
 from tacit.core.privacy import Neighbours
 from tacit.core.validation import check_count
 
-_RELATIVE_PRECISION = 1e-6
-_LARGEST_EPSILON = 500.0
+_SMALLEST_EPSILON, _LARGEST_EPSILON = 1e-9, 500.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,18 +54,20 @@ class GroupAccountant:
         return min(1.0, single * factor)
 
     def epsilon(self, event: DpEvent, delta: float, neighbours: Neighbours) -> float:
-        """Epsilon for the unit at delta in (0, 1); infinite above 500."""
+        """Epsilon for the unit at delta in (0, 1), within 0.1 % of the least; infinite above 500."""
         if self.delta(event, 0.0, neighbours) <= delta:
             return 0.0
-        low, high = 0.0, self.size * self.base.epsilon(event, delta, neighbours)
-        while high < _LARGEST_EPSILON and self.delta(event, high, neighbours) > delta:
-            low, high = high, max(2 * high, 1e-3)
+
+        def gap(log_epsilon: float) -> float:
+            found = self.delta(event, math.exp(log_epsilon), neighbours)
+            return math.log(found / delta) if found > 0 else -math.inf
+
+        high = max(self.size * self.base.epsilon(event, delta, neighbours), _SMALLEST_EPSILON)
+        while high < _LARGEST_EPSILON and gap(math.log(high)) > 0:
+            high *= 1.5
         if high >= _LARGEST_EPSILON:
             return math.inf
-        while high - low > _RELATIVE_PRECISION * high:
-            middle = (low + high) / 2
-            low, high = (low, middle) if self.delta(event, middle, neighbours) <= delta else (middle, high)
-        return high
+        return math.exp(least_feasible(gap, math.log(high), math.log(_SMALLEST_EPSILON), math.log(high)))
 
 
 def for_unit(accountant: Accountant, size: int) -> Accountant:
