@@ -15,7 +15,7 @@ an engine uses for every batch:
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -85,6 +85,7 @@ class BoundClipping:
         return 2 * self.total if neighbours is Neighbours.REPLACE_ONE else self.total
 
 
+@runtime_checkable
 class Clipping(Protocol):
     """A rule that bounds what one example contributes, before any model is known."""
 

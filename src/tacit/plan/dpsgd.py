@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from typing import Any
+from typing import Any, TypeVar
 
 from dp_accounting import DpEvent
 
@@ -15,6 +15,8 @@ from tacit.core.privacy import Budget, Neighbours, PrivacyUnit, Statement
 from tacit.core.validation import check_count, check_open_unit, check_positive
 from tacit.mechanisms import Gaussian
 from tacit.sampling import Sampler, check_sampler, named_sampler
+
+_Kind = TypeVar("_Kind")
 
 
 class DeltaWarning(UserWarning):
@@ -86,9 +88,9 @@ class DPSGD:
             "expected_batch_size": check_count("expected_batch_size", expected_batch_size),
             "examples": check_count("examples", examples),
             "steps": check_count("steps", steps, remedy="A run takes at least one step."),
-            "clipping": clipping,
+            "clipping": _check_clipping(clipping),
             "delta": _check_delta(delta, examples),
-            "unit": unit or PrivacyUnit(),
+            "unit": _check_type("unit", unit or PrivacyUnit(), PrivacyUnit),
             "unsafe_no_noise": unsafe_no_noise,
         }
         if expected_batch_size > examples:
@@ -99,20 +101,20 @@ class DPSGD:
         chosen = (
             named_sampler(sampler, examples=examples, batch_size=expected_batch_size)
             if isinstance(sampler, str)
-            else check_sampler(sampler)
+            else _check_expectation(check_sampler(sampler), examples, expected_batch_size)
         )
         fields["sampler"] = chosen
-        fields["neighbours"] = neighbours or _default_relation(chosen)
+        fields["neighbours"] = _check_type("neighbours", neighbours or _default_relation(chosen), Neighbours)
         for name, value in fields.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "accountant", accountant or self._default_accountant())
-        find_accountant(self.accountant, upper_bounds_only=True)
+        self._check_accountant()
         object.__setattr__(self, "noise_multiplier", self._noise(epsilon, noise_multiplier))
 
     @property
     def sampling_rate(self) -> float:
-        """L / examples: the share of the declared examples that a step sees."""
-        return self.expected_batch_size / self.examples
+        """The share of the declared examples that a step sees in expectation; L / examples, up to rounding."""
+        return self.sampler.expected_batch_size(self.examples) / self.examples
 
     def event(self, steps: int | None = None) -> DpEvent:
         """What the first ``steps`` steps (all of them by default) do to the records, for any accountant."""
@@ -177,6 +179,15 @@ class DPSGD:
             "Use sampler='poisson'."
         )
 
+    def _check_accountant(self) -> None:
+        """What cannot be accounted for is refused before training, not after it."""
+        chosen = find_accountant(self.accountant, upper_bounds_only=True)
+        if not chosen.supports(self._event(1.0, self.steps), self.neighbours):
+            raise UnsupportedError(
+                f"accountant={self.accountant!r}: does not bound {self.sampler.name} sampling under the "
+                f"{self.neighbours.value} relation. Leave the accountant out, or use sampler='poisson'."
+            )
+
     def _noise(self, epsilon: float | None, noise_multiplier: float | None) -> float:
         if (epsilon is None) == (noise_multiplier is None):
             raise InputError(
@@ -191,11 +202,11 @@ class DPSGD:
                 accountant=self.unit_accountant(),
                 neighbours=self.neighbours,
             )
-        if noise_multiplier == 0 and self.unsafe_no_noise:
+        given = 0.0 if noise_multiplier is None else noise_multiplier
+        if given == 0 and self.unsafe_no_noise:
             return 0.0
-        return check_positive(
-            "noise_multiplier", noise_multiplier or 0, remedy="Only unsafe_no_noise=True allows 0: it gives no privacy."
-        )
+        remedy = "Only unsafe_no_noise=True allows 0: it gives no privacy."
+        return check_positive("noise_multiplier", given, remedy=remedy)
 
 
 def _check_delta(delta: float, examples: int) -> float:
@@ -208,6 +219,31 @@ def _check_delta(delta: float, examples: int) -> float:
             stacklevel=3,
         )
     return float(delta)
+
+
+def _check_clipping(clipping: Clipping) -> Clipping:
+    if not isinstance(clipping, Clipping):
+        raise InputError(
+            f"clipping={clipping!r}: must be a clipping rule. Use one of tacit.clipping, such as Flat(1.0)."
+        )
+    return clipping
+
+
+def _check_type(name: str, value: _Kind, kind: type[_Kind]) -> _Kind:
+    if not isinstance(value, kind):
+        raise InputError(f"{name}={value!r}: must be a {kind.__name__}. Use tacit.{kind.__name__}.")
+    return value
+
+
+def _check_expectation(sampler: Sampler, examples: int, expected_batch_size: int) -> Sampler:
+    """The divisor L must be what the sampler draws on average, up to rounding to a whole number."""
+    drawn = sampler.expected_batch_size(examples)
+    if abs(drawn - expected_batch_size) > 0.5:
+        raise InputError(
+            f"expected_batch_size={expected_batch_size}: the sampler draws {drawn:.6g} of {examples} examples on "
+            "average. Give that number, rounded, or another sampler."
+        )
+    return sampler
 
 
 def _default_relation(sampler: Sampler) -> Neighbours:
