@@ -76,10 +76,10 @@ def fit(
         BudgetExceededError: the account does not hold the plan; nothing was spent.
         TrainingInterrupted: Ctrl-C; what was spent is in the ledger, and the error carries the model so far.
     """
+    average = None if average_decay is None else WeightAverage(model, average_decay)
     private = Private(
         model, loss_fn, optimizer, plan, account=account, run=run, randomness=randomness, execution=execution
     )
-    average = None if average_decay is None else WeightAverage(model, average_decay)
     with private:
         try:
             for lot in private.batches(train_set):

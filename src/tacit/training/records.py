@@ -1,6 +1,6 @@
 """From a data set of any kind and a lot's indices to a batch."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,28 @@ def check_records(records: Any) -> Any:
             f"train_set={type(records).__name__}: has no length, so it cannot be sampled as accounted for. Pass a data "
             "set with __len__ and __getitem__."
         )
-    if isinstance(records, tuple | list) and records and isinstance(records[0], Tensor):
-        return TensorDataset(*records)
+    if isinstance(records, Mapping):
+        raise InputError(
+            f"train_set={type(records).__name__}: is a mapping, whose length counts its keys and not its records. Pass "
+            "a tuple of tensors, or a data set whose items are mappings."
+        )
+    if isinstance(records, list) and records and isinstance(records[0], Tensor):
+        raise InputError(
+            "train_set=list of tensors: may be one tensor a record or one tensor a column. Pass a tuple of tensors, "
+            "one row a record, or stack the records into one tensor."
+        )
+    if isinstance(records, tuple) and records and isinstance(records[0], Tensor):
+        return TensorDataset(*_of_one_length(records))
     return records
+
+
+def _of_one_length(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    lengths = {len(tensor) for tensor in tensors}
+    if len(lengths) > 1:
+        raise InputError(
+            f"train_set: its tensors have lengths {sorted(lengths)}. All must have one row for each record."
+        )
+    return tensors
 
 
 def fetch(records: Any, indices: npt.NDArray[np.int64]) -> tuple[Any, ...]:

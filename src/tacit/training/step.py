@@ -42,7 +42,12 @@ def private_gradient(
 def apply_gradient(
     parameters: Mapping[str, nn.Parameter], gradient: Mapping[str, Tensor], optimizer: torch.optim.Optimizer
 ) -> None:
-    """Hands the gradient to the optimizer and takes its step."""
+    """Hands the gradient to the optimizer and takes its step.
+
+    Whatever gradients were left on the optimizer's parameters before, by a backward pass on raw data, are dropped: a
+    parameter that does not train here must not move.
+    """
+    optimizer.zero_grad(set_to_none=True)
     for name, parameter in parameters.items():
         parameter.grad = gradient[name].to(parameter.dtype)
     optimizer.step()
