@@ -5,7 +5,7 @@ function, to rounding; the reference engine defines it.
 """
 
 import contextlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -47,14 +47,7 @@ class ReferenceEngine:
         sums = {name: torch.zeros_like(p, dtype=sum_dtype(p)) for name, p in parameters.items()}
         norms = []
         for i in range(examples):
-            index = torch.tensor([i])
-            loss = losses_of(self._loss_fn, self._model, take(batch, index, examples), 1)
-            found = torch.autograd.grad(loss[0], list(parameters.values()), allow_unused=True)
-            grads = {
-                name: g.to(sum_dtype(p))
-                for (name, p), g in zip(parameters.items(), found, strict=True)
-                if g is not None
-            }
+            grads = self._gradient(take(batch, torch.tensor([i]), examples), parameters)
             squared = {name: g.double().square().sum()[None] for name, g in grads.items()}
             norm = group_norms(squared, self._bound, 1, mask.device)
             factors = clip_factors(norm, self._bound, mask[i : i + 1])[0]
@@ -64,6 +57,17 @@ class ReferenceEngine:
                     if name in grads and float(factor) != 0:
                         sums[name] += factor.to(sums[name].dtype) * grads[name]
         return sums, torch.cat(norms)
+
+    def _gradient(self, example: tuple[Any, ...], parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The gradient of one example; a parameter that it does not use is missing."""
+        with torch.enable_grad():
+            loss = losses_of(self._loss_fn, self._model, example, 1)[0]
+            if not loss.requires_grad:
+                return {}
+            found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+        return {
+            name: g.to(sum_dtype(p)) for (name, p), g in zip(parameters.items(), found, strict=True) if g is not None
+        }
 
 
 class FunctionalEngine:

@@ -108,11 +108,12 @@ class _Probing:
 
     def _pass(self, recorder: Recorder, values: Tensor, random: bool) -> Pass:
         gradients = recorder.gradients(values)
-        fingerprints = {
-            name: fingerprint(gradients[name], parameter.shape, seed)
-            for seed, (name, parameter) in enumerate(self._parameters.items())
-            if name in gradients
-        }
+        with torch.no_grad():
+            fingerprints = {
+                name: fingerprint(gradients[name], parameter.shape, seed)
+                for seed, (name, parameter) in enumerate(self._parameters.items())
+                if name in gradients
+            }
         return Pass(fingerprints, random, recorder.precision)
 
 
