@@ -97,6 +97,7 @@ class Experiment:
         dataset, settings, plan = self.dataset, self.settings, self.plan
         torch.manual_seed(seed)  # initial weights and dropout; noise and sampling have a source of their own
         model = models.build(settings.model, dataset.input_shape, dataset.classes).to(self.device)
+        _put_channels_last(model)
         bound = plan.clipping.bind([name for name, _ in model.named_parameters()]).total
         noise_scale = plan.noise_multiplier * bound / plan.expected_batch_size
         optimizer = make_optimizer(
@@ -190,6 +191,13 @@ class Experiment:
     def _by_accountant(self, results: list[FitResult]) -> dict[str, float]:
         steps = results[0].steps if results else 0
         return epsilon_by_accountant(self.plan.event(steps), self.plan.delta, self.plan.neighbours)
+
+
+def _put_channels_last(model: nn.Module) -> None:
+    """Lays out convolutions for outputs with channels last: pooling on the CPU is then several times faster."""
+    for parameter in model.parameters():
+        if parameter.dim() == 4:
+            parameter.data = parameter.data.to(memory_format=torch.channels_last)
 
 
 class _EpsilonCurve:
