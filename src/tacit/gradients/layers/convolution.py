@@ -49,7 +49,7 @@ def patches(call: Call, layout: Layout) -> Tensor:
     rank = len(kernel)
     stride = _each(call.options["stride"], rank)
     dilation = _each(call.options["dilation"], rank)
-    values = F.pad(values.contiguous(), _pads(call.options["padding"], kernel, dilation))
+    values = F.pad(values, _pads(call.options["padding"], kernel, dilation))
     for axis in range(rank):
         span = dilation[axis] * (kernel[axis] - 1) + 1
         values = values.unfold(2 + axis, span, stride[axis])[..., :: dilation[axis]]
