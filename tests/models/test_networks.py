@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tacit.core.errors import InputError
-from tacit.models import MODELS, build, default_model, linear, mlp, tanh_cnn, wide_resnet
+from tacit.models import MODELS, build, default_model, linear, mlp, simple, tanh_cnn, wide_resnet
 from tacit.models.wide_resnet import StandardisedConv2d, standardise_weight
 
 
@@ -123,3 +123,15 @@ def test_impossible_depths_and_widths():
         wide_resnet((3, 32, 32), 10, depth=4)
     with pytest.raises(InputError, match="hidden=0"):
         mlp(4, (3, 0), 2)
+
+
+def test_gabor_filters_are_public_edge_detectors():
+    filters = simple.gabor_filters(16, 8)
+    assert filters.shape == (16, 1, 8, 8)
+    torch.testing.assert_close(filters.mean((1, 2, 3)), torch.zeros(16), atol=1e-7, rtol=0)
+    torch.testing.assert_close(filters.square().sum((1, 2, 3)), torch.ones(16))
+    vertical, horizontal = filters[1, 0], filters[9, 0]  # odd phase, directions 0 and 90 degrees
+    torch.testing.assert_close(vertical, -vertical.flip(1), atol=1e-6, rtol=0)
+    torch.testing.assert_close(horizontal, vertical.t(), atol=1e-6, rtol=0)
+    model = simple.tanh_cnn((1, 28, 28), 10)
+    torch.testing.assert_close(model[0].weight.detach(), 1.2 * filters)

@@ -5,6 +5,7 @@ Bounded activations keep gradients short, so that clipping removes less of them:
 """
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import torch
@@ -15,7 +16,8 @@ from tacit.core.validation import check_count
 
 _IMAGENET_MEAN = (0.485, 0.456, 0.406)
 _IMAGENET_STD = (0.229, 0.224, 0.225)
-_ORTHOGONAL_GAIN = 1.2
+_GAIN = 1.2
+_GABOR_SIZE = 8
 LARGE_IMAGE = 24  # from here on the first convolution may stride over the image
 
 
@@ -72,8 +74,9 @@ def tanh_cnn(input_shape: Sequence[int], classes: int) -> nn.Sequential:
       are standardised by ImageNet's channel means and deviations, which are public.
     - Smaller grey images: two 3x3 convolutions; 9,258 parameters on the 8x8 digits.
 
-    Weights start orthogonal with gain 1.2 and biases at zero: on held-out training images of MNIST that was a little
-    better than torch's initialisation, since private training has few steps to spread a bad start.
+    Private training learns little in its first layers, so their start matters. Weights start orthogonal with gain 1.2
+    and biases at zero; the first layer for grey images from 24x24 starts as Gabor filters, edge detectors in eight
+    directions. Both are public. On 5,000 held-out training images of MNIST at epsilon 3 the filters gave half a point.
     """
     check_count("classes", classes)
     if not fits_tanh_cnn(input_shape):
@@ -92,15 +95,39 @@ def tanh_cnn(input_shape: Sequence[int], classes: int) -> nn.Sequential:
     model = nn.Sequential(*features, nn.Flatten(), nn.Linear(flat, hidden), nn.Tanh(), nn.Linear(hidden, classes))
     for layer in model:
         if isinstance(layer, nn.Conv2d | nn.Linear):
-            nn.init.orthogonal_(layer.weight, gain=_ORTHOGONAL_GAIN)
+            nn.init.orthogonal_(layer.weight, gain=_GAIN)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
+    if isinstance(model[0], nn.Conv2d) and model[0].kernel_size == (_GABOR_SIZE, _GABOR_SIZE):
+        with torch.no_grad():
+            model[0].weight.copy_(_GAIN * gabor_filters(model[0].out_channels, _GABOR_SIZE))
     return model
+
+
+def gabor_filters(count: int, size: int) -> torch.Tensor:
+    r"""Edge detectors of length 1 and mean 0: ``[count, 1, size, size]``, ``count`` even.
+
+    :math:`e^{-(x^2 + y^2) / 2 s^2} \cos(2\pi (x \cos\theta + y \sin\theta) / w + \phi)` in count / 2 evenly spaced
+    directions :math:`\theta`, each with the phases 0 and 90 degrees; wave length w = size / 2, width s = 0.275 size.
+    """
+    places = torch.arange(size) - (size - 1) / 2
+    y, x = torch.meshgrid(places, places, indexing="ij")
+    envelope = torch.exp(-(x.square() + y.square()) / (2 * (0.275 * size) ** 2))
+    filters = []
+    for direction in range(count // 2):
+        angle = math.pi * direction / (count // 2)
+        wave = 2 * math.pi * (x * math.cos(angle) + y * math.sin(angle)) / (size / 2)
+        for phase in (0.0, math.pi / 2):
+            values = envelope * torch.cos(wave + phase)
+            filters.append(values - values.mean())
+    stacked = torch.stack(filters)[:, None]
+    lengths: torch.Tensor = torch.linalg.vector_norm(stacked, dim=(2, 3), keepdim=True)
+    return stacked / lengths
 
 
 def _large_grey_features() -> nn.Sequential:
     return nn.Sequential(
-        nn.Conv2d(1, 16, kernel_size=8, stride=2, padding=2),
+        nn.Conv2d(1, 16, kernel_size=_GABOR_SIZE, stride=2, padding=2),
         nn.Tanh(),
         nn.MaxPool2d(kernel_size=2, stride=1),
         nn.Conv2d(16, 32, kernel_size=4, stride=2),
