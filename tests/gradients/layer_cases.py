@@ -314,6 +314,8 @@ CASES: dict[str, Case] = {
     "unused": Case(Unused, images(4)),
     "frozen": Case(Frozen, images(4)),
     "broadcast": Case(Broadcast, lambda: (torch.randn(EXAMPLES, 6, 4, dtype=torch.float64), torch.arange(6)[None])),
+    "weight-norm": Case(lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)), images(4)),
+    "spectral-norm": Case(lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(4, 3)).eval(), images(4)),
     "weight-standardised": Case(
         sequential(lambda: StandardisedConv2d(2, 3, 3), nn.Tanh, lambda: StandardisedConv2d(3, 2, 3, stride=2)),
         images(2, 6, 6),

@@ -5,6 +5,7 @@ import collections
 import pytest
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 from torch import nn
 
 import tacit
@@ -192,6 +193,18 @@ class Scripted(nn.Module):
         return self.Scale.apply(self.layer(x), self.hidden)
 
 
+class Checkpointed(nn.Module):
+    """Recomputes a layer in the backward pass, where nobody observes it and other tensors are saved."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        hidden = torch.utils.checkpoint.checkpoint(lambda v: torch.tanh(self.first(v)), x, use_reentrant=False)
+        return self.second(hidden)
+
+
 class WritesInPlace(nn.Module):
     """A parameter that enters by assignment to a slice."""
 
@@ -235,6 +248,19 @@ def test_pitfall_30_what_has_no_rule_is_refused_by_name_and_auto_takes_functiona
     expected = build("reference", model=model)(x, y)
     for parameter, value in expected.grads.items():
         torch.testing.assert_close(out.grads[parameter], value, rtol=1e-9, atol=1e-9)
+
+
+def test_checkpointing_is_refused_and_the_reference_takes_it(batch):
+    x, y = batch[0].double(), batch[1]
+    model = Checkpointed().double()
+    with pytest.raises(UnsupportedError, match=r"^first\.(weight|bias): its gradients do not add up to autograd's own"):
+        build("bookkeeping", model=model)(x, y)
+    with pytest.raises(UnsupportedError, match=r"^model: torch\.func cannot transform it .*Use engine='reference'"):
+        build("auto", model=model)(x, y)
+    out = build("reference", model=model)(x, y)
+    model.forward = lambda v: model.second(torch.tanh(model.first(v)))
+    expected = build("bookkeeping", model=model)(x, y)
+    torch.testing.assert_close(out.grads["first.weight"], expected.grads["first.weight"], rtol=1e-9, atol=1e-12)
 
 
 def test_auto_says_why_it_took_bookkeeping(batch):

@@ -17,9 +17,24 @@ from tacit.core.errors import UnsupportedError
 from tacit.gradients.contributions import Contribution, Direct, ParameterGradients
 
 _PROJECTIONS = 4
+_ROUNDINGS = 1000
 
 Places = tuple[int, ...]
 """Which of the probe's examples are in a batch, in order."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Fingerprint:
+    """Random projections of the gradients of one parameter.
+
+    Attributes:
+        values: ``[examples, projections]`` in float64.
+        size: the largest sum of the absolute values of what was added up: where terms cancel, rounding is relative to
+            this and not to the result.
+    """
+
+    values: Tensor
+    size: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,12 +42,12 @@ class Pass:
     """One pass over a batch.
 
     Attributes:
-        fingerprints: parameter name to projections of its gradients, ``[examples, projections]`` in float64.
+        fingerprints: parameter name to the projections of its gradients.
         random: whether the pass drew random numbers.
         precision: the coarsest relative rounding error of a layer's output in this pass.
     """
 
-    fingerprints: Mapping[str, Tensor]
+    fingerprints: Mapping[str, Fingerprint]
     random: bool
     precision: float
 
@@ -60,49 +75,77 @@ def check_independence(run: Callable[[Places], Pass | None], examples: int) -> b
         _compare(base, run(mates), [place for place in everyone if place != changed])
     if not base.random:
         _compare(base, run(everyone[:-1]), list(everyone[:-1]))
-    return all(bool(values.isfinite().all()) for values in base.fingerprints.values())
+    return all(bool(found.values.isfinite().all()) for found in base.fingerprints.values())
 
 
-def fingerprint(gradients: ParameterGradients, shape: torch.Size, seed: int) -> Tensor:
-    """Random projections of each example's gradient of one parameter; equal seeds project alike."""
-    generator = torch.Generator().manual_seed(seed)
-    rows = shape[0] if shape else 1
-    along_rows = torch.randn(rows, _PROJECTIONS, generator=generator)
-    along_columns = torch.randn(math.prod(shape[1:]), _PROJECTIONS, generator=generator)
-    return sum(
-        (_project(use, along_rows, along_columns) for use in gradients.uses[1:]),
-        start=_project(gradients.uses[0], along_rows, along_columns),
-    )
+def check_total(found: Pass, plain: Mapping[str, Fingerprint]) -> None:
+    """The gradients of all examples must add up to the batch's own, which are ``plain``.
 
-
-def _project(use: Contribution, along_rows: Tensor, along_columns: Tensor) -> Tensor:
-    values = use.grads if isinstance(use, Direct) else use.right
-    u, v = along_rows.to(values), along_columns.to(values)
-    if isinstance(use, Direct):
-        matrices = values.reshape(len(values), len(u), len(v))
-        return torch.einsum("brp,rp->bp", matrices @ v, u).double()
-    left = u[use.left] if use.one_hot else use.left @ u.reshape(use.left.shape[1], use.left.shape[3], -1)
-    return (left * (use.right @ v)).double().sum((1, 2))
+    Raises:
+        UnsupportedError: they do not, so an operation is not what its rule takes it for.
+    """
+    totals = {
+        name: Fingerprint(each.values.sum(0, keepdim=True), each.size) for name, each in found.fingerprints.items()
+    }
+    name = _first_difference(totals, plain, [0], found.precision)
+    if name is not None:
+        raise UnsupportedError(
+            f"{name}: its gradients do not add up to autograd's own, so something changes them on the way, such as "
+            "checkpointing or a hook. Use engine='functional', or engine='reference' where that fails too."
+        )
 
 
 def _compare(base: Pass, other: Pass | None, places: Sequence[int]) -> None:
     if other is None:
         return
-    tolerance = math.sqrt(base.precision)  # half the digits: passes round alike, but for the order of sums
-    # A gradient that is zero but for rounding, such as that of a key's bias in attention, has no scale of its own.
-    noise = tolerance / 10 * max(_largest(base), _largest(other))
-    for name in {**base.fingerprints, **other.fingerprints}:
-        found = [each.fingerprints[name] for each in (base, other) if name in each.fingerprints]
-        scale = torch.cat(found).abs().max()
-        before, now = (found[0][places], found[1][places]) if len(found) == 2 else (found[0][places], 0.0)
+    name = _first_difference(base.fingerprints, other.fingerprints, places, base.precision)
+    if name is not None:
+        raise UnsupportedError(
+            f"{name}: the gradient of one example depends on the others of its batch, so the model or its loss mixes "
+            "examples. Replace what couples them (statistics, sums, counts or sorting along the batch, division by its "
+            "size), or use engine='functional', which runs each example alone."
+        )
+
+
+def _first_difference(
+    one: Mapping[str, Fingerprint], two: Mapping[str, Fingerprint], places: Sequence[int], precision: float
+) -> str | None:
+    """The first parameter whose gradients differ by more than rounding; a missing one is zero.
+
+    Passes round alike but for the order of sums, so they must agree to half the digits. A gradient that is zero but for
+    rounding, such as that of a key's bias in attention, has no scale of its own, hence the part of the largest of all.
+    """
+    half = math.sqrt(precision)
+    everything = [each.values.abs().max() for each in (*one.values(), *two.values())]
+    noise = half / 10 * max((float(value) for value in everything), default=0.0)
+    for name in {**one, **two}:
+        found = [each[name] for each in (one, two) if name in each]
+        scale = max(float(each.values.abs().max()) for each in found)
+        allowed = half * scale + noise + _ROUNDINGS * precision * max(each.size for each in found)
+        difference = found[0].values[places] - (found[1].values[places] if len(found) == 2 else 0.0)
         # Comparisons with NaN are false: an example that is not finite is no evidence.
-        if bool(((before - now).abs() > tolerance * scale + noise).any()):
-            raise UnsupportedError(
-                f"{name}: the gradient of one example depends on the others of its batch, so the model or its loss "
-                "mixes examples. Replace what couples them (statistics, sums, counts or sorting along the batch, "
-                "division by its size), or use engine='functional', which runs each example alone."
-            )
+        if bool((difference.abs() > allowed).any()):
+            return name
+    return None
 
 
-def _largest(each: Pass) -> float:
-    return max((float(values.abs().max()) for values in each.fingerprints.values()), default=0.0)
+def fingerprint(gradients: ParameterGradients, shape: torch.Size, seed: int) -> Fingerprint:
+    """Random projections of each example's gradient of one parameter; equal seeds project alike."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = shape[0] if shape else 1
+    along_rows = torch.randn(rows, _PROJECTIONS, generator=generator)
+    along_columns = torch.randn(math.prod(shape[1:]), _PROJECTIONS, generator=generator)
+    terms = [_terms(use, along_rows, along_columns) for use in gradients.uses]
+    values = torch.stack([each.sum(1) for each in terms]).sum(0)
+    sizes = torch.stack([each.abs().sum(1) for each in terms]).sum(0)
+    return Fingerprint(values, float(sizes.max()) if sizes.numel() else 0.0)
+
+
+def _terms(use: Contribution, along_rows: Tensor, along_columns: Tensor) -> Tensor:
+    """What the projections are sums of: ``[examples, terms, projections]`` in float64."""
+    values = use.grads if isinstance(use, Direct) else use.right
+    u, v = along_rows.to(values), along_columns.to(values)
+    if isinstance(use, Direct):
+        return (values.reshape(len(values), len(u), len(v)) @ v * u).double()
+    left = u[use.left] if use.one_hot else use.left @ u.reshape(use.left.shape[1], use.left.shape[3], -1)
+    return (left * (use.right @ v)).double().flatten(1, 2)

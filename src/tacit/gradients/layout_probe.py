@@ -4,8 +4,8 @@ The model runs on 2 and then on 3 examples. A dimension of an output that grows 
 that does not grow does not depend on the batch. Sizes alone could mislead (a sequence may be as long as a batch is
 large), growth cannot. Then each example's loss is differentiated by itself: its gradient must be exactly zero in the
 rows of all others, which proves the layout right and refuses what mixes activations. No trainable parameter may reach
-the loss by a way on which no use was recorded; autograd itself is asked. Last, `tacit.gradients.independence` refuses
-what autograd cannot see.
+the loss by a way on which no use was recorded, and all that was recorded must add up to autograd's own gradient. Last,
+`tacit.gradients.independence` refuses what autograd cannot see.
 """
 
 import dataclasses
@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import UnsupportedError
-from tacit.gradients.independence import Pass, Places, check_independence, fingerprint
+from tacit.gradients.contributions import Direct, ParameterGradients
+from tacit.gradients.independence import Fingerprint, Pass, Places, check_independence, check_total, fingerprint
+from tacit.gradients.layers.base import at_least_float32
 from tacit.gradients.model_state import generator_states
 from tacit.gradients.recorder import (
     Function,
@@ -95,8 +97,21 @@ class _Probing:
             break
         _check_isolation(planner.uses, values)
         _check_coverage(self._parameters, values)
+        found = self._pass(planner, values, random)
+        check_total(found, self._plain(places))
         self.ways.append(planner.found)
-        return self._pass(planner, values, random)
+        return found
+
+    def _plain(self, places: Places) -> dict[str, Fingerprint]:
+        """Fingerprints of autograd's own gradients over the whole batch."""
+        values, _ = self._forward(Observer(), places)
+        grads = torch.autograd.grad(values.sum(), list(self._parameters.values()), allow_unused=True)
+        written_out = {
+            name: ParameterGradients([Direct(at_least_float32(grad.to_dense())[None])])
+            for name, grad in zip(self._parameters, grads, strict=True)
+            if grad is not None
+        }
+        return self._fingerprints(written_out)
 
     def _forward(self, observer: Observer, places: Places) -> tuple[Tensor, bool]:
         torch.manual_seed(0)  # the same dropout in every pass
@@ -107,14 +122,15 @@ class _Probing:
         return values, not unmoved
 
     def _pass(self, recorder: Recorder, values: Tensor, random: bool) -> Pass:
-        gradients = recorder.gradients(values)
-        with torch.no_grad():
-            fingerprints = {
-                name: fingerprint(gradients[name], parameter.shape, seed)
-                for seed, (name, parameter) in enumerate(self._parameters.items())
-                if name in gradients
-            }
-        return Pass(fingerprints, random, recorder.precision)
+        return Pass(self._fingerprints(recorder.gradients(values)), random, recorder.precision)
+
+    @torch.no_grad()
+    def _fingerprints(self, gradients: Mapping[str, ParameterGradients]) -> dict[str, Fingerprint]:
+        return {
+            name: fingerprint(gradients[name], parameter.shape, seed)
+            for seed, (name, parameter) in enumerate(self._parameters.items())
+            if name in gradients
+        }
 
 
 class _ShapeLog(Observer):

@@ -199,7 +199,8 @@ class Recorder(Observer):
                 "examples, which mixes examples. Rewrite that part of the model, or use engine='functional'."
             )
         for tensor in tensors_in(output):
-            if tensor.requires_grad:
+            known = self._watched.get(id(tensor))  # an operation may hand its argument back, such as a parameter
+            if tensor.requires_grad and (known is None or not known.is_parameter):
                 self._watched[id(tensor)] = Watched(tensor, names, False)
         return output
 
