@@ -1,7 +1,10 @@
 """Noise and sampling come from the operating system's entropy alone, in streams that never meet."""
 
+import copy
+import pickle
 import random
 import secrets
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tacit.core.errors import InputError
+from tacit.core.errors import InputError, UnsupportedError
 from tacit.core.randomness import Randomness, _encode, standard_normal
 
 RNG = Randomness(unsafe_seed=3)
@@ -118,6 +121,16 @@ def test_forks_of_one_source_share_no_stream() -> None:
         draw(randomness, "noise", 0) for randomness in (source, source.fork(), source.fork(), source.fork().fork())
     ]
     assert len({tuple(values) for values in drawn}) == 4
+
+
+@pytest.mark.parametrize("copy_it", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_copies_that_would_repeat_the_noise_are_refused(copy_it: Callable[[Randomness], object]) -> None:
+    with pytest.raises(UnsupportedError, match=r"^randomness: cannot be copied or pickled"):
+        copy_it(Randomness())
+    copied = copy_it(RNG)
+    again = pickle.loads(copied) if isinstance(copied, bytes) else copied
+    assert isinstance(again, Randomness)
+    assert np.array_equal(draw(again, "noise", 0), draw(RNG, "noise", 0))
 
 
 def test_a_fork_of_a_fixed_seed_repeats_it() -> None:

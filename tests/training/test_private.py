@@ -1,5 +1,6 @@
 """Loops of one's own: each lot once, in order, with noise, ledger and statement in step."""
 
+import copy
 import dataclasses
 import inspect
 
@@ -277,6 +278,11 @@ def test_a_fixed_seed_is_a_caveat_of_the_statement():
     )
     assert "the guarantee is void" in str(make(randomness=Randomness(unsafe_seed=0)).statement())
     assert make(randomness=Randomness()).statement().caveats == ()
+
+
+def test_a_copy_that_would_draw_the_same_noise_is_refused():
+    with pytest.raises(UnsupportedError, match=r"^randomness: cannot be copied"):
+        copy.deepcopy(make(randomness=Randomness()))
 
 
 def test_the_model_is_not_wrapped():

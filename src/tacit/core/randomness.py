@@ -13,11 +13,12 @@ import hashlib
 import operator
 import secrets
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
-from tacit.core.errors import InputError
+from tacit.core.errors import InputError, UnsupportedError
 
 _KEY_BYTES = 32
 
@@ -40,6 +41,15 @@ class Randomness:
 
     def __repr__(self) -> str:
         return f"Randomness(voids_guarantee={self.voids_guarantee})"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copies and pickles are refused but under a fixed seed: both sides would go on to draw the same noise."""
+        if not self.voids_guarantee:
+            raise UnsupportedError(
+                "randomness: cannot be copied or pickled, since both copies would draw the same noise. Make a new "
+                "Randomness() for each run."
+            )
+        return super().__reduce_ex__(protocol)
 
     def fork(self) -> "Randomness":
         """A source of its own for one run, so that two runs never share a stream even where they were given one source.
