@@ -175,3 +175,23 @@ def test_cancelling_tokens_do_not_hide_a_norm():
     exact = clipped_grad(layer.double(), loss, clipping=Flat(1.0), engine="reference")(batch.double())
     rounded = clipped_grad(layer.float(), loss, clipping=Flat(1.0), engine="bookkeeping")(batch)
     assert float(rounded.unsafe_norms) >= float(exact.unsafe_norms) * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("engine", ["functional", "bookkeeping"])
+def test_pitfall_13_ignored_targets_weigh_nothing_whatever_the_batch_mates(engine):
+    """Targets of different lengths: an example's mean over its own tokens is what it would be alone."""
+    model, (ids,) = prepare(CASES["tied"])
+    targets = torch.randint(0, 11, ids.shape)
+    for row, length in enumerate((1, 3, 5, 2, 4)):
+        targets[row, length:] = -100
+
+    def loss(language_model, tokens, wanted):
+        logits = language_model(tokens).transpose(1, 2)
+        each = torch.nn.functional.cross_entropy(logits, wanted, ignore_index=-100, reduction="none")
+        return each.sum(1) / (wanted != -100).sum(1)
+
+    grad = clipped_grad(model, loss, clipping=Flat(0.7), engine=engine)
+    together = grad(ids, targets)
+    assert_equal(together, clipped_grad(model, loss, clipping=Flat(0.7), engine="reference")(ids, targets))
+    alone = torch.cat([grad(ids[i : i + 1], targets[i : i + 1]).unsafe_norms for i in range(EXAMPLES)])
+    torch.testing.assert_close(together.unsafe_norms, alone, rtol=TOLERANCE, atol=TOLERANCE)
