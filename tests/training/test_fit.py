@@ -204,7 +204,7 @@ def test_ctrl_c_between_noise_and_update_counts_the_step(account):
     optimizer.step = interrupted_step
     with pytest.raises(TrainingInterrupted) as caught:
         fit(model, cross_entropy, records(), plan(), optimizer=optimizer, account=account, run="r")
-    assert caught.value.result.steps == 2
+    assert caught.value.result.steps == 3
     assert caught.value.result.statement.epsilon == plan().epsilon(3)
     assert account.spent() == pytest.approx(plan().epsilon(3), rel=1e-3)
 

@@ -11,7 +11,8 @@ from dp_accounting import ComposedDpEvent
 from torch import nn
 
 from tacit import models
-from tacit.accounting import epsilon_by_accountant
+from tacit.accounting import ACCOUNTANTS
+from tacit.accounting.groups import for_unit
 from tacit.core.privacy import Statement
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_count
@@ -190,7 +191,12 @@ class Experiment:
 
     def _by_accountant(self, results: list[FitResult]) -> dict[str, float]:
         steps = results[0].steps if results else 0
-        return epsilon_by_accountant(self.plan.event(steps), self.plan.delta, self.plan.neighbours)
+        event, plan = self.plan.event(steps), self.plan
+        return {
+            name: for_unit(accountant, plan.unit.max_examples).epsilon(event, plan.delta, plan.neighbours)
+            for name, accountant in ACCOUNTANTS.items()
+            if accountant.supports(event, plan.neighbours)
+        }
 
 
 def _put_channels_last(model: nn.Module) -> None:

@@ -25,8 +25,8 @@ class FitResult:
 
     Attributes:
         model: the trained model, with averaged weights where averaging was asked for.
-        statement: the guarantee for the steps that were taken.
-        steps: how many that were.
+        statement: the guarantee for the steps whose noise was drawn.
+        steps: how many that were; after Ctrl-C in the middle of a step it counts, though its update is missing.
         engine: which engine computed the gradients, and why.
     """
 
@@ -98,4 +98,4 @@ def fit(
 def _result(private: Private, average: WeightAverage | None) -> FitResult:
     if average is not None:
         average.copy_to(private.model)
-    return FitResult(private.model, private.statement(), private.steps_done, private.engine)
+    return FitResult(private.model, private.statement(), private.steps_begun, private.engine)

@@ -117,6 +117,11 @@ class Private:
         )
 
     @property
+    def steps_begun(self) -> int:
+        """How many steps have drawn their noise, or were about to: what the statement and the ledger count."""
+        return self._reservation.steps_begun
+
+    @property
     def engine(self) -> str:
         """The engine in use, and why."""
         return self._grad.engine_reason
@@ -157,7 +162,7 @@ class Private:
         caveats = (
             ("its noise came from a fixed seed, so the guarantee is void",) if self._randomness.voids_guarantee else ()
         )
-        return self.plan.statement(self._reservation.steps_begun, caveats=caveats)
+        return self.plan.statement(self.steps_begun, caveats=caveats)
 
     def close(self) -> None:
         """Ends the run; steps that were reserved and not drawn go back to the account."""
