@@ -338,3 +338,12 @@ def test_drawing_leaves_no_global_state(write: Any) -> None:
     write()
     assert dict(mpl.rcParams) == before
     assert Gcf.figs == {}
+
+
+def test_a_regression_shows_its_squared_error(write: Any) -> None:
+    points = [{"seed": 0, "step": step, "epsilon": step / 100, "test_mse": 1 / step} for step in (10, 20, 40)]
+    page = write(a_run(metrics={"test_mse": 0.025, "test_mse_std": 0.0, "seconds": 3.0}, seeds=[0]), points)
+    assert "Test squared error" in page
+    assert "0.025" in page
+    assert "One seed: 0.025 after 40 steps." in page
+    assert "Test accuracy" not in page

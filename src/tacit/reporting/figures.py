@@ -58,12 +58,34 @@ def accuracy_over_steps(history: Sequence[Point]) -> Drawing | None:
     _label(axes, "steps", "test accuracy")
     step, accuracy = (mean or lines[-1])[-1]
     last = f"{100 * accuracy:.1f} % after {step:,} steps"
-    whose = "Mean of" if mean else "Last of"
     return Drawing(
         title="Test accuracy over the steps",
-        caption=f"{whose} {len(lines)} seeds: {last}." if len(lines) > 1 else f"One seed: {last}.",
+        caption=_whose(lines, mean, last),
         svg=_svg(figure, "accuracy", f"Line chart of test accuracy over the steps, ending at {last}"),
     )
+
+
+def error_over_steps(history: Sequence[Point]) -> Drawing | None:
+    """The squared error of a regression on test records against steps; None where none was recorded."""
+    lines = _lines_by_seed(history, "test_mse")
+    if not lines:
+        return None
+    figure, axes = _canvas()
+    mean = _draw_lines(axes, lines)
+    _label(axes, "steps", "test squared error")
+    step, error = (mean or lines[-1])[-1]
+    last = f"{error:.4g} after {step:,} steps"
+    return Drawing(
+        title="Test squared error over the steps",
+        caption=_whose(lines, mean, last),
+        svg=_svg(figure, "error", f"Line chart of the squared error over the steps, ending at {last}"),
+    )
+
+
+def _whose(lines: Sequence[object], mean: object, last: str) -> str:
+    if len(lines) == 1:
+        return f"One seed: {last}."
+    return f"{'Mean of' if mean else 'Last of'} {len(lines)} seeds: {last}."
 
 
 def epsilon_over_steps(history: Sequence[Point], *, target: float | None, void: bool) -> Drawing | None:

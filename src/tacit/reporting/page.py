@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 
 from tacit.core.errors import InputError
-from tacit.reporting.figures import accuracy_over_steps, epsilon_by_accountant, epsilon_over_steps
+from tacit.reporting.figures import accuracy_over_steps, epsilon_by_accountant, epsilon_over_steps, error_over_steps
 from tacit.reporting.record import PLAN_KEYS, RunRecord, read_run
 
 _SIGNIFICANT_DIGITS = 4
@@ -61,7 +61,7 @@ def render(run: RunRecord) -> str:
     void = run.guarantee.epsilon is None
     accountant = run.guarantee.accountant.partition(" ")[0]  # "pld with group privacy for 4 examples"
     drawings = [
-        accuracy_over_steps(run.history),
+        accuracy_over_steps(run.history) or error_over_steps(run.history),
         epsilon_over_steps(run.history, target=target if isinstance(target, int | float) else None, void=void),
         epsilon_by_accountant(run.epsilon_by_accountant, chosen=accountant, void=void),
     ]
@@ -85,15 +85,21 @@ def _banner(run: RunRecord) -> str:
     return f"This run {verb}{where}. The statement covers the steps that drew noise, and they stay spent."
 
 
+def _spread(run: RunRecord, deviation: str | None) -> str:
+    if len(run.seeds) <= 1:
+        return "one seed"
+    return f"{'' if deviation is None else f'± {deviation} '}over {len(run.seeds)} seeds"
+
+
 def _headlines(run: RunRecord) -> list[Headline]:
     guarantee = run.guarantee
     headlines = []
     if run.test_accuracy is not None:
-        spread = "one seed"
-        if len(run.seeds) > 1:
-            deviation = "" if run.test_accuracy_std is None else f"± {100 * run.test_accuracy_std:.2f} "
-            spread = f"{deviation}over {len(run.seeds)} seeds"
-        headlines.append(Headline("Test accuracy", f"{100 * run.test_accuracy:.2f} %", spread))
+        deviation = None if run.test_accuracy_std is None else f"{100 * run.test_accuracy_std:.2f}"
+        headlines.append(Headline("Test accuracy", f"{100 * run.test_accuracy:.2f} %", _spread(run, deviation)))
+    if run.test_mse is not None:
+        deviation = None if run.test_mse_std is None else _display(run.test_mse_std)
+        headlines.append(Headline("Test squared error", _display(run.test_mse), _spread(run, deviation)))
     epsilon = "∞" if guarantee.epsilon is None else _display(guarantee.epsilon)
     detail = "no guarantee" if guarantee.epsilon is None else f"by {guarantee.accountant}"
     headlines.append(Headline("Epsilon", epsilon, detail))

@@ -69,6 +69,7 @@ class Point:
     step: int
     epsilon: float | None
     test_accuracy: float | None
+    test_mse: float | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +91,8 @@ class RunRecord:
     hardware: Mapping[str, Any]
     test_accuracy: float | None
     test_accuracy_std: float | None
+    test_mse: float | None
+    test_mse_std: float | None
     seconds: float | None
     history: tuple[Point, ...]
 
@@ -129,6 +132,8 @@ def read_run(folder: Path) -> RunRecord:
         hardware=_picked(run.get("hardware"), HARDWARE_KEYS),
         test_accuracy=_number(metrics.get("test_accuracy")),
         test_accuracy_std=_number(metrics.get("test_accuracy_std")),
+        test_mse=_number(metrics.get("test_mse")),
+        test_mse_std=_number(metrics.get("test_mse_std")),
         seconds=_number(metrics.get("seconds")),
         history=_read_history(folder / "history.jsonl"),
     )
@@ -175,6 +180,7 @@ def _point(value: Mapping[str, Any]) -> Point:
         step=int(value["step"]),
         epsilon=_number(value.get("epsilon")),
         test_accuracy=_number(value.get("test_accuracy")),
+        test_mse=_number(value.get("test_mse")),
     )
 
 
