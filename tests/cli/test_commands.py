@@ -157,7 +157,9 @@ def test_a_ledger_counts_every_model_and_refuses_what_does_not_fit(tmp_path):
     assert refused.returncode == 3
     assert "budget" in refused.stderr
     assert len(refused.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "second").exists()
     assert run_json("ledger", "history", book)["entries"] == shown["entries"]
+    assert "committed" in run_tacit("ledger", "history", book).stdout
 
 
 def test_data_lists_and_finds():

@@ -58,9 +58,10 @@ def history(ledger: Url, dataset: DataSetName = None, json: Json = False) -> Non
     if json:
         print_json(facts)
         return
-    columns = ("created", "run", "state", "steps", "note")
-    rows = ([str(entry.get(column, "")) for column in columns] for entry in facts["entries"])
-    print_table(f"history of {facts['dataset']}", columns, rows)
+    columns = ("created", "run", "state", "steps_reserved", "steps_charged")
+    rows = ([str(entry[column]) for column in columns] for entry in facts["entries"])
+    headers = (column.replace("_", " ") for column in columns)
+    print_table(f"history of {facts['dataset']}", headers, rows)
 
 
 def _account(ledger: str, dataset: str | None) -> "Account":

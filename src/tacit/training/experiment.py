@@ -13,6 +13,7 @@ from torch import nn
 from tacit import models
 from tacit.accounting import ACCOUNTANTS
 from tacit.accounting.groups import for_unit
+from tacit.core.errors import TacitError
 from tacit.core.privacy import Statement
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_count
@@ -71,7 +72,11 @@ class Experiment:
         """
         if self.account is not None:
             everything = ComposedDpEvent([self.plan.event()] * self.seeds)
-            self.account.require(everything, neighbours=self.plan.neighbours, unit=self.plan.unit)
+            try:
+                self.account.require(everything, neighbours=self.plan.neighbours, unit=self.plan.unit)
+            except TacitError:
+                self.folder.remove_if_empty()
+                raise
         curve = _EpsilonCurve(self.plan)
         scores: list[float] = []
         results: list[FitResult] = []

@@ -1,5 +1,6 @@
 """A run's folder: run.json, history.jsonl and model.safetensors, each written so that a crash leaves it readable."""
 
+import contextlib
 import dataclasses
 import datetime
 import os
@@ -42,6 +43,11 @@ class RunFolder:
                 f"out={str(path)!r}: cannot be written ({error.strerror}). Choose a folder of your own with --out."
             ) from error
         return cls(path)
+
+    def remove_if_empty(self) -> None:
+        """Takes the folder away again where nothing was written to it."""
+        with contextlib.suppress(OSError):
+            self.path.rmdir()
 
     def write_run(self, record: dict[str, Any]) -> None:
         """Writes run.json in one piece: readers see the old one or the new one."""
