@@ -92,7 +92,7 @@ def form_of(tree: Any, examples: int) -> Hashable:
 def distinct_rows(batch: Any, examples: int, count: int) -> list[int]:
     """Up to ``count`` examples that differ from one another, finite ones first; at least one of a batch with any."""
     own = [leaf for leaf in leaves(batch) if leaf.shape[0] == examples]
-    finite = torch.ones(examples, dtype=torch.bool)
+    finite = torch.ones(examples, dtype=torch.bool, device="cpu")
     for leaf in own:
         if leaf.is_floating_point():
             finite &= leaf.isfinite().reshape(examples, -1).all(1).cpu()

@@ -131,10 +131,10 @@ def _first_difference(
 
 def fingerprint(gradients: ParameterGradients, shape: torch.Size, seed: int) -> Fingerprint:
     """Random projections of each example's gradient of one parameter; equal seeds project alike."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator("cpu").manual_seed(seed)
     rows = shape[0] if shape else 1
-    along_rows = torch.randn(rows, _PROJECTIONS, generator=generator)
-    along_columns = torch.randn(math.prod(shape[1:]), _PROJECTIONS, generator=generator)
+    along_rows = torch.randn(rows, _PROJECTIONS, generator=generator, device="cpu")
+    along_columns = torch.randn(math.prod(shape[1:]), _PROJECTIONS, generator=generator, device="cpu")
     terms = [_terms(use, along_rows, along_columns) for use in gradients.uses]
     values = torch.stack([each.sum(1) for each in terms]).sum(0)
     sizes = torch.stack([each.abs().sum(1) for each in terms]).sum(0)
