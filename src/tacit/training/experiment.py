@@ -205,7 +205,7 @@ class Experiment:
 
 
 def _put_channels_last(model: nn.Module) -> None:
-    """Lays out convolutions for outputs with channels last: pooling on the CPU is then several times faster."""
+    """Lays out convolutions for outputs with channels last, which CPU pooling is written for."""
     for parameter in model.parameters():
         if parameter.dim() == 4:
             parameter.data = parameter.data.to(memory_format=torch.channels_last)
