@@ -7,6 +7,8 @@ so that
 - seeding torch, numpy or random anywhere changes nothing here, and drawing here changes nothing there;
 - one step's stream does not depend on how much another step drew, whatever the chunking or the device;
 - two different paths never share a stream.
+
+`Randomness.device_key` derives keys for noise that `tacit.core.device_noise` draws where the values are.
 """
 
 import hashlib
@@ -21,6 +23,7 @@ import torch
 from tacit.core.errors import InputError, UnsupportedError
 
 _KEY_BYTES = 32
+_DEVICE_KEY_DOMAIN = b"tacit/device-key"
 
 
 class Randomness:
@@ -67,6 +70,15 @@ class Randomness:
         digest = hashlib.blake2b(_encode(path), key=self._key, digest_size=16).digest()
         key = np.frombuffer(digest, dtype=np.uint64)
         return np.random.Generator(np.random.Philox(key=key))
+
+    def device_key(self, *path: str | int) -> bytes:
+        """A key of 256 bits that belongs to ``path`` alone, for a generator on a device: ChaCha20 in `device_noise`.
+
+        BLAKE2b derives it with a personalisation of its own, so that it has nothing in common with the stream of the
+        same path, nor with any other. It is a secret: whoever holds it can subtract the noise.
+        """
+        message = _encode(path)
+        return hashlib.blake2b(message, key=self._key, digest_size=_KEY_BYTES, person=_DEVICE_KEY_DOMAIN).digest()
 
 
 def _encode(path: Sequence[str | int]) -> bytes:

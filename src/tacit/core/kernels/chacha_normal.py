@@ -1,0 +1,179 @@
+"""ChaCha20, Box-Muller and the addition in one kernel: every value is read once and written once.
+
+The plain twin is `tacit.core.device_noise`, which states the law of the noise; the layout of words and normals is fixed
+there and here alike. A program computes `TILE` blocks, one a lane, and adds to ``10 * TILE`` consecutive values: normal
+k of lane j goes to value ``k * TILE + j``, so that neighbouring lanes touch neighbouring values.
+
+Nothing of a launch depends on the key, which is read on the device: a captured CUDA graph runs with whatever key its
+tensor then holds.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import triton
+import triton.language as tl
+
+if TYPE_CHECKING:
+    import torch
+
+    from tacit.core.chacha import Nonce
+
+TILE_BLOCKS = 128
+PAIRS = 5
+
+_TILE = tl.constexpr(TILE_BLOCKS)
+_PAIRS = tl.constexpr(PAIRS)
+_WARPS = 4  # one block a thread: its sixteen words and the key fit into registers
+
+
+def add_normal_(values: "torch.Tensor", scale: float, key: "torch.Tensor", nonce: "Nonce") -> None:
+    """Launches the kernel on contiguous ``values`` of at most 32 bits each; arguments are checked by the caller."""
+    grid = (triton.cdiv(values.numel(), 2 * PAIRS * TILE_BLOCKS),)
+    _add_normal_kernel[grid](values, values.numel(), scale, key, *map(_signed, nonce), num_warps=_WARPS)
+
+
+def keystream_(words: "torch.Tensor", key: "torch.Tensor", nonce: "Nonce", first_block: int = 0) -> None:
+    """Writes blocks from ``first_block`` on into ``words``, int32 of shape (16, blocks): for the published vectors."""
+    blocks = words.shape[1]
+    grid = (triton.cdiv(blocks, TILE_BLOCKS),)
+    _keystream_kernel[grid](words, blocks, key, _signed(first_block), *map(_signed, nonce), num_warps=_WARPS)
+
+
+def _signed(word: int) -> int:
+    """The int32 with the same bits, so that every word has one type and compiles one kernel."""
+    return word - 2**32 if word >= 2**31 else word
+
+
+_WORDS = ["nonce0", "nonce1", "nonce2"]
+
+
+@triton.jit(do_not_specialize=["count", *_WORDS])
+def _add_normal_kernel(values: Any, count: Any, scale: Any, key: Any, nonce0: Any, nonce1: Any, nonce2: Any) -> None:
+    lane = tl.arange(0, _TILE)
+    tile = tl.program_id(0)
+    words = _block(key, tile * _TILE + lane, nonce0, nonce1, nonce2)
+    at = tile.to(tl.int64) * (2 * _PAIRS * _TILE) + lane
+    for pair in tl.static_range(_PAIRS):
+        first, second = _normals(words[3 * pair], words[3 * pair + 1], words[3 * pair + 2])
+        _add(values, at + 2 * pair * _TILE, count, scale * first)
+        _add(values, at + (2 * pair + 1) * _TILE, count, scale * second)
+
+
+@triton.jit
+def _add(values: Any, at: Any, count: Any, noise: Any) -> None:
+    """Adds in float32 and rounds once to the type of the values."""
+    held = tl.load(values + at, mask=at < count)
+    tl.store(values + at, (held.to(tl.float32) + noise).to(held.dtype), mask=at < count)
+
+
+@triton.jit(do_not_specialize=["blocks", "first_block", *_WORDS])
+def _keystream_kernel(out: Any, blocks: Any, key: Any, first_block: Any, nonce0: Any, nonce1: Any, nonce2: Any) -> None:
+    column = tl.program_id(0) * _TILE + tl.arange(0, _TILE)
+    words = _block(key, first_block + column, nonce0, nonce1, nonce2)
+    for row in tl.static_range(16):
+        tl.store(out + row * blocks + column, words[row].to(tl.int32, bitcast=True), mask=column < blocks)
+
+
+@triton.jit
+def _block(key: Any, counter: Any, nonce0: Any, nonce1: Any, nonce2: Any) -> Any:
+    """The block function of RFC 8439, section 2.3: sixteen words for every counter."""
+    zero = tl.zeros([_TILE], tl.uint32)
+    k0, k1, k2, k3 = _key_word(key, 0), _key_word(key, 1), _key_word(key, 2), _key_word(key, 3)
+    k4, k5, k6, k7 = _key_word(key, 4), _key_word(key, 5), _key_word(key, 6), _key_word(key, 7)
+    n0, n1, n2 = _unsigned(nonce0), _unsigned(nonce1), _unsigned(nonce2)
+    x0, x1, x2, x3 = zero + 0x61707865, zero + 0x3320646E, zero + 0x79622D32, zero + 0x6B206574
+    x4, x5, x6, x7 = zero + k0, zero + k1, zero + k2, zero + k3
+    x8, x9, x10, x11 = zero + k4, zero + k5, zero + k6, zero + k7
+    x12, x13, x14, x15 = _unsigned(counter), zero + n0, zero + n1, zero + n2
+    for _ in range(10):
+        x0, x4, x8, x12 = _quarter_round(x0, x4, x8, x12)
+        x1, x5, x9, x13 = _quarter_round(x1, x5, x9, x13)
+        x2, x6, x10, x14 = _quarter_round(x2, x6, x10, x14)
+        x3, x7, x11, x15 = _quarter_round(x3, x7, x11, x15)
+        x0, x5, x10, x15 = _quarter_round(x0, x5, x10, x15)
+        x1, x6, x11, x12 = _quarter_round(x1, x6, x11, x12)
+        x2, x7, x8, x13 = _quarter_round(x2, x7, x8, x13)
+        x3, x4, x9, x14 = _quarter_round(x3, x4, x9, x14)
+    return (
+        x0 + 0x61707865, x1 + 0x3320646E, x2 + 0x79622D32, x3 + 0x6B206574,
+        x4 + k0, x5 + k1, x6 + k2, x7 + k3, x8 + k4, x9 + k5, x10 + k6, x11 + k7,
+        x12 + _unsigned(counter), x13 + n0, x14 + n1, x15 + n2,
+    )  # fmt: skip
+
+
+@triton.jit
+def _key_word(key: Any, index: Any) -> Any:
+    return _unsigned(tl.load(key + index))
+
+
+@triton.jit
+def _unsigned(word: Any) -> Any:
+    return word.to(tl.uint32, bitcast=True)
+
+
+@triton.jit
+def _quarter_round(a: Any, b: Any, c: Any, d: Any) -> Any:
+    a += b
+    d = _rotate_left(d ^ a, 16)
+    c += d
+    b = _rotate_left(b ^ c, 12)
+    a += b
+    d = _rotate_left(d ^ a, 8)
+    c += d
+    b = _rotate_left(b ^ c, 7)
+    return a, b, c, d
+
+
+@triton.jit
+def _rotate_left(word: Any, bits: tl.constexpr) -> Any:
+    return (word << bits) | (word >> (32 - bits))
+
+
+@triton.jit
+def _normals(high: Any, low: Any, angle: Any) -> Any:
+    """Box-Muller: the radius from 64 bits, the angle from 32, of which two are the signs."""
+    radius = tl.sqrt(-2.0 * _log_uniform(high, low))
+    part = angle & 0x3FFFFFFF
+    first = radius * _sin_quarter_turns(part)
+    second = radius * _sin_quarter_turns(part ^ 0x3FFFFFFF)
+    return tl.where(angle >> 31 != 0, -first, first), tl.where((angle >> 30) & 1 != 0, -second, second)
+
+
+@triton.jit
+def _log_uniform(high: Any, low: Any) -> Any:
+    """log((m + 1/2) / 2^64) of the 64-bit number m, to float32's relative precision near 0 and near 1 alike.
+
+    The upper half of the numbers is mirrored, so that 1 - u is as exact as u. Then the usual reduction: a power of two
+    and a mantissa 1 + f between sqrt(1/2) and sqrt(2), whose logarithm is Cephes' polynomial.
+    """
+    mirrored = high >> 31 != 0
+    flip = tl.where(mirrored, 0xFFFFFFFF, 0).to(tl.uint32)
+    near = (high ^ flip).to(tl.float32) * 2.0**-32 + ((low ^ flip).to(tl.float32) + 0.5) * 2.0**-64
+    uniform = tl.where(mirrored, 1.0 - near, near)
+    bits = uniform.to(tl.int32, bitcast=True)
+    power = (bits - 0x3F3504F3) >> 23  # 0x3F3504F3 is sqrt(1/2)
+    f = (bits - (power << 23)).to(tl.float32, bitcast=True) - 1.0
+    f = tl.where(mirrored & (power == 0), -near, f)
+    series = 7.0376836292e-2 * f - 1.1514610310e-1
+    series = series * f + 1.1676998740e-1
+    series = series * f - 1.2420140846e-1
+    series = series * f + 1.4249322787e-1
+    series = series * f - 1.6668057665e-1
+    series = series * f + 2.0000714765e-1
+    series = series * f - 2.4999993993e-1
+    series = series * f + 3.3333331174e-1
+    square = f * f
+    log_mantissa = f + (series * f - 0.5) * square
+    return power.to(tl.float32) * 0.6931471805599453 + log_mantissa
+
+
+@triton.jit
+def _sin_quarter_turns(part: Any) -> Any:
+    """sin(pi/2 t) for t = (part + 1/2) / 2^30: the odd polynomial of degree 9 of least relative error on (0, 1)."""
+    t = (part.to(tl.float32) + 0.5) * 2.0**-30
+    square = t * t
+    series = 0.000151485130733 * square - 0.0046737666124
+    series = series * square + 0.0796896789478
+    series = series * square - 0.6459637106
+    series = series * square + 1.57079631845
+    return series * t
