@@ -13,15 +13,16 @@ transform by its computed spectrum, and both are added: the result stays an uppe
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import fft, signal
+import numpy.typing as npt
+from scipy import fft
 
 from tacit.accounting.discretisation import LossDistribution
 from tacit.accounting.dominating import FloatArray
+from tacit.accounting.tail_profile import Spectrum, TailProfile, transform_size
 
 _TRIMMED = 1e-14  # tilted mass of all steps together that is trimmed away, and added back as an upper bound
 _NEGLIGIBLE_LOG_MAGNITUDE = -60.0
@@ -71,79 +72,6 @@ class TiltedLoss:
         return self.count * (top + math.log(float(self.masses @ np.exp(exponents - top))))
 
 
-@dataclasses.dataclass(frozen=True)
-class TailProfile:
-    """An upper bound on delta(epsilon) around the centre of a tilted, composed loss.
-
-    Attributes:
-        losses, masses: the tilted distribution on evenly spaced losses.
-        order, log_moment: the tilt's order and the cumulant function of the composition there.
-        left_out: tilted mass that lies nowhere on the losses.
-        rounding: by how much each of the masses may be too small.
-        infinity_mass: the chance of an infinite loss, not tilted.
-    """
-
-    losses: FloatArray
-    masses: FloatArray
-    order: float
-    log_moment: float
-    left_out: float
-    rounding: float
-    infinity_mass: float
-
-    @functools.cached_property
-    def _sums(self) -> tuple[FloatArray, FloatArray]:
-        """At each loss x: sums over y >= x of mass(y) e^(-t (y - x)), for t = order and t = order + 1."""
-        spacing = float(self.losses[1] - self.losses[0])
-        backwards = self.masses[::-1]
-        upper, lower = (
-            signal.lfilter([1.0], [1.0, -math.exp(-rate * spacing)], backwards)[::-1]
-            for rate in (self.order, self.order + 1)
-        )
-        return upper, lower
-
-    @functools.cached_property
-    def _unresolved(self) -> float:
-        """What left-out mass and rounding may add: the largest weight e^(-t y) (1 - e^(-y)) and the sum of all weights.
-
-        The weights rise and fall once, so their sum is at most their integral over the spacing plus the largest.
-        """
-        heaviest = math.exp(self.order * math.log(self.order / (self.order + 1))) / (self.order + 1)
-        spacing = float(self.losses[1] - self.losses[0])
-        all_weights = heaviest + 1 / (spacing * self.order * (self.order + 1))
-        return self.left_out * heaviest + self.rounding * all_weights
-
-    def delta(self, epsilon: float) -> float:
-        """A certified delta at ``epsilon``; 1 where epsilon lies outside the window."""
-        if not self.losses[0] <= epsilon <= self.losses[-1]:
-            return 1.0
-        away = self.losses[self.losses > epsilon] - epsilon
-        inside = self.masses[self.losses > epsilon] @ (np.exp(-self.order * away) * -np.expm1(-away))
-        log_delta = math.log(float(inside) + self._unresolved) + self.log_moment - self.order * epsilon
-        return min(1.0, math.exp(min(0.0, log_delta)) + self.infinity_mass)
-
-    def epsilon(self, delta: float) -> float:
-        """The least epsilon >= 0 whose delta is certified; infinite where the window shows none."""
-        if delta <= self.infinity_mass:
-            return math.inf
-        upper, lower = self._sums
-        # In units of exp(log_moment - order x), the unit of the sums at x, this much is allowed at x.
-        log_allowed = math.log(delta - self.infinity_mass) - self.log_moment + self.order * self.losses
-        allowed = np.exp(np.minimum(log_allowed, 700.0)) - self._unresolved
-        certified = np.flatnonzero(upper - lower <= allowed)
-        if certified.size == 0:
-            return math.inf
-        j = int(certified[0])
-        if j == 0:
-            return max(0.0, float(self.losses[0]))
-        # Epsilon lies in (x[j-1], x[j]], where the sums run from x[j] on; the unresolved part is largest at x[j-1].
-        spacing = float(self.losses[j] - self.losses[j - 1])
-        inside = allowed[j] + self._unresolved * -math.expm1(self.order * spacing)
-        excess = (upper[j] - inside) / lower[j] if lower[j] > 0 else math.inf
-        refined = self.losses[j] + math.log(excess) if excess > 0 else -math.inf
-        return max(0.0, float(np.clip(refined, self.losses[j - 1], self.losses[j])))
-
-
 def tilt(first: int, loss: LossDistribution, count: int, order: float, total_count: int) -> TiltedLoss:
     """Tilts one step's loss and trims its ends; all steps together lose at most `_TRIMMED` of tilted mass."""
     log_moment = float(loss.log_moments(np.asarray([order]))[0])
@@ -183,43 +111,55 @@ def _mass_beyond(losses: Sequence[TiltedLoss], rate: float, index: int) -> float
     return math.exp(best)
 
 
-def _convolve(losses: Sequence[TiltedLoss], start: int, length: int) -> tuple[FloatArray, float]:
-    """The composed masses on the window, and a bound on the rounding error of each.
+def _convolve(losses: Sequence[TiltedLoss], start: int, length: int) -> tuple[Spectrum, float]:
+    """The spectrum of the composed masses from ``start`` on, and a bound on the rounding error of each mass.
 
     Mass outside the window wraps around into it, which only adds. Each loss is shifted by its mean first, so that the
-    phases which are multiplied by ``count`` stay small where the spectrum is not negligible.
+    phases which are multiplied by ``count`` stay small where the spectrum is not negligible. No factor is above 1, so
+    a frequency that is negligible in one of them is so in the product, and logarithms are taken of the others only.
     """
-    size = fft.next_fast_len(length, real=True)
+    size = transform_size(length)
     roundoff = 4 * float(np.finfo(np.float64).eps) * math.log2(size + 1)
-    log_magnitude, phase, relative_error = np.zeros((3, size // 2 + 1))
+    kept = np.arange(size // 2 + 1)
+    log_magnitude, phase, relative_error = np.zeros((3, kept.size))
     offset = 0
     for loss in losses:
         middle = round(loss.mean) - loss.first
-        positions = (np.arange(loss.masses.size) - middle) % size
-        spectrum = fft.rfft(np.bincount(positions, weights=loss.masses, minlength=size))
-        magnitude = np.maximum(np.abs(spectrum), 1e-300)
-        log_magnitude += loss.count * np.log(magnitude)
-        phase += loss.count * np.angle(spectrum)
-        relative_error += loss.count * roundoff / magnitude
+        spectrum = _spectrum_around(loss.masses, middle, size)[kept]
+        squared = spectrum.real**2 + spectrum.imag**2
+        alive = squared > math.exp(2 * _NEGLIGIBLE_LOG_MAGNITUDE / loss.count)
+        kept, spectrum, squared = kept[alive], spectrum[alive], squared[alive]
+        log_magnitude = log_magnitude[alive] + (loss.count / 2) * np.log(squared)
+        phase = phase[alive] + loss.count * np.angle(spectrum)
+        relative_error = relative_error[alive] + loss.count * roundoff / np.sqrt(squared)
         offset += loss.count * (loss.first + middle)
-    kept = log_magnitude > _NEGLIGIBLE_LOG_MAGNITUDE
-    power = np.zeros(size // 2 + 1, dtype=np.complex128)
-    power[kept] = np.exp(log_magnitude[kept] + 1j * phase[kept])
-    composed = fft.irfft(power, size)
-    window = (start - offset + np.arange(length)) % size
-    error = (2 / size) * float(np.sum(np.abs(power[kept]) * (relative_error[kept] + roundoff))) + math.exp(
-        _NEGLIGIBLE_LOG_MAGNITUDE
-    )
-    return np.maximum(composed[window], 0.0), error
+    magnitude = np.exp(log_magnitude)
+    error = (2 / size) * float(magnitude @ (relative_error + 2 * roundoff)) + math.exp(_NEGLIGIBLE_LOG_MAGNITUDE)
+    turns = kept * ((start - offset) % size) % size
+    values = magnitude * np.exp(1j * (phase + 2 * math.pi / size * turns))
+    return Spectrum(size, kept, values), error
+
+
+def _spectrum_around(masses: FloatArray, middle: int, size: int) -> npt.NDArray[np.complex128]:
+    """The transform of masses whose ``middle`` one lies at 0; what does not fit into ``size`` wraps around."""
+    if masses.size > size:
+        masses = np.bincount(np.arange(masses.size) % size, weights=masses, minlength=size)
+        middle %= size
+    wrapped = np.zeros(size)
+    wrapped[: masses.size - middle] = masses[middle:]
+    wrapped[size - middle :] += masses[:middle]
+    return np.asarray(fft.rfft(wrapped))
 
 
 def compose(losses: Sequence[TiltedLoss], window: Window, spacing: float, infinity_mass: float) -> TailProfile:
     """Composes losses with the window's tilt on one ``spacing`` into a certified profile."""
     start, length = _place(losses, window, spacing)
-    masses, rounding = _convolve(losses, start, length)
+    spectrum, rounding = _convolve(losses, start, length)
     return TailProfile(
-        losses=spacing * (start + np.arange(length, dtype=np.float64)),
-        masses=masses,
+        spectrum=spectrum,
+        first=start,
+        length=length,
+        spacing=spacing,
         order=window.order,
         log_moment=sum(loss.count * loss.log_moment for loss in losses),
         left_out=_TRIMMED + _mass_beyond(losses, window.rate * spacing, start + length - 1),

@@ -20,6 +20,7 @@ import numpy as np
 from tacit.accounting import convolution
 from tacit.accounting.discretisation import LossDistribution, loss_range, on_relative_grid, on_uniform_grid
 from tacit.accounting.dominating import DominatingPair, FloatArray
+from tacit.accounting.tail_profile import TailProfile
 
 _RELATIVE_ERROR = 2e-4
 _LARGEST_GRID = 2**20
@@ -198,7 +199,7 @@ class _Composition:
         narrowest = min(window.stop - window.start for window in windows)
         return next(window for window in windows if window.stop - window.start <= 1.2 * narrowest)
 
-    def profile(self, order: float, epsilon: float, scale: float, log_delta: float) -> convolution.TailProfile:
+    def profile(self, order: float, epsilon: float, scale: float, log_delta: float) -> TailProfile:
         """The certified profile around ``epsilon``, where it falls at about the rate ``order``.
 
         The spacing keeps the error in epsilon small against ``scale``.
