@@ -1,20 +1,13 @@
 """From per-example gradients in any form to factors: the one place where norms meet clipping."""
 
 from collections.abc import Mapping
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from tacit.clipping import BoundClipping
-
-
-class PerExampleGradients(Protocol):
-    """The gradients that each example gives one parameter, in whatever form an engine has them."""
-
-    def squared_norms(self) -> Tensor: ...
-    def weighted_sum(self, weights: Tensor) -> Tensor: ...
-    def keep(self, finite: Tensor) -> "PerExampleGradients": ...
+from tacit.gradients.parameter_gradients import ParameterGradients
+from tacit.gradients.strategies import Strategies
 
 
 def group_norms(squared: Mapping[str, Tensor], bound: BoundClipping, examples: int, device: torch.device) -> Tensor:
@@ -34,20 +27,30 @@ def clip_factors(norms: Tensor, bound: BoundClipping, mask: Tensor) -> Tensor:
 
 
 def sum_clipped(
-    grads: Mapping[str, PerExampleGradients], bound: BoundClipping, mask: Tensor
+    grads: Mapping[str, ParameterGradients],
+    bound: BoundClipping,
+    mask: Tensor,
+    strategies: Strategies,
+    *,
+    branch_free: bool = False,
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """The sum of clipped gradients of every parameter in ``grads``, and the norms before clipping."""
-    squared = {name: g.squared_norms() for name, g in grads.items()}
-    norms = group_norms(squared, bound, len(mask), mask.device)
+    """The sum of clipped gradients of every parameter in ``grads``, and the norms before clipping.
+
+    ``branch_free`` never asks a value on the way, so that the whole can be traced and runs without waiting for a
+    device; otherwise rows are only zeroed where that is needed.
+    """
+    measured = {name: each.measured(strategies) for name, each in grads.items()}
+    norms = group_norms({name: squared for name, (squared, _) in measured.items()}, bound, len(mask), mask.device)
     factors = clip_factors(norms, bound, mask)
     finite = torch.isfinite(norms).all(1)
-    if not bool(finite.all()):
+    sources = {name: source for name, (_, source) in measured.items()}
+    if branch_free or not bool(finite.all()):
         # Multiplying with zero is not enough: 0 * inf is NaN and would spoil the whole sum.
-        grads = {name: g.keep(finite) for name, g in grads.items()}
+        sources = {name: source.keep(finite) for name, source in sources.items()}
     sums = {
-        name: grads[name].weighted_sum(factors[:, column])
+        name: sources[name].weighted_sum(factors[:, column])
         for column, group in enumerate(bound.groups)
         for name in group
-        if name in grads
+        if name in sources
     }
     return sums, norms

@@ -1,32 +1,63 @@
-r"""What one use of a parameter adds to its per-example gradients, without writing those gradients out where possible.
+r"""What one use of a parameter adds to its per-example gradients, without writing those gradients out.
 
-A use of a parameter contributes in one of two forms:
+A use of a parameter contributes in one of three forms:
 
 - `Outer`: example i adds :math:`\sum_t l_{it} r_{it}^T`, a sum of outer products over the tokens t that it sent
-  through the layer. Linear layers, convolutions (tokens are output positions) and embeddings (l is one-hot) are of this
-  form, and the squared norm follows from two small Gram matrices.
+  through the layer. Linear layers and embeddings (l is one-hot) are of this form;
+- `Convolved`: a convolution, which is an `Outer` over patches that need not be laid out;
 - `Direct`: the gradient of every example, written out. Biases and normalisation weights are, because they are small.
 
-Several uses of one parameter (tied weights, time steps of a recurrent layer) add up *before* the norm is taken, so the
-norm needs their cross terms; `ParameterGradients` holds all uses of one parameter and does just that.
+How the norm is found is decided in `tacit.gradients.ways`. The weighted sum over the examples is one product here.
 """
 
 import dataclasses
-import functools
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from tacit.gradients.convolving import Geometry, patches, weight_gradient
+
 
 @dataclasses.dataclass(frozen=True)
 class Direct:
-    """Per-example gradients, written out: ``grads[i]`` has the parameter's shape."""
+    """Per-example gradients, written out: ``grads[i]`` holds the parameter's entries, in the order of ``shape``.
+
+    Attributes:
+        grads: ``[examples, …]``.
+        shape: the parameter's shape, unless it is that of ``grads[0]``.
+        order: where the entries lie in another order: a shape to view them in, and the permutation back.
+    """
 
     grads: Tensor
+    shape: torch.Size | None = None
+    order: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+
+    @property
+    def examples(self) -> int:
+        return self.grads.shape[0]
+
+    def write_out(self) -> Tensor:
+        """``[examples, *shape]``."""
+        return self._arrange(self.grads, self.examples)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """``sum_i weights[i] * gradient_i``, of the parameter's shape."""
+        flat = self.grads.flatten(1)
+        flat = flat.to(torch.promote_types(flat.dtype, torch.float32))
+        return self._arrange(torch.mv(flat.t(), _round_down(weights, flat.dtype))[None], 1)[0].reshape(self._shape)
 
     def keep(self, finite: Tensor) -> "Direct":
-        return Direct(_zero_rows(self.grads, finite))
+        return dataclasses.replace(self, grads=_zero_rows(self.grads, finite))
+
+    @property
+    def _shape(self) -> torch.Size:
+        return self.grads.shape[1:] if self.shape is None else self.shape
+
+    def _arrange(self, rows: Tensor, count: int) -> Tensor:
+        if self.order is not None:
+            view, permutation = self.order
+            rows = rows.reshape(count, *view).permute(0, *(1 + d for d in permutation))
+        return rows.reshape(count, *self._shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +75,14 @@ class Outer:
     shape: torch.Size
 
     @property
+    def examples(self) -> int:
+        return self.right.shape[0]
+
+    @property
+    def tokens(self) -> int:
+        return self.right.shape[2]
+
+    @property
     def one_hot(self) -> bool:
         return self.left.dim() == 3
 
@@ -52,139 +91,99 @@ class Outer:
         """m: how many rows one group of the parameter has."""
         return self.shape[0] if self.one_hot else self.left.shape[-1]
 
+    @property
+    def columns(self) -> int:
+        """n: how many columns one group of the parameter has."""
+        return self.right.shape[-1]
+
     def keep(self, finite: Tensor) -> "Outer":
         left = self.left if self.one_hot else _zero_rows(self.left, finite)
         return Outer(left, _zero_rows(self.right, finite), self.shape)
 
-    def gram_is_cheaper(self) -> bool:
-        """Compares the Gram matrices' T²(m + n) with the T·m·n of writing the gradient out (V·n for one-hot)."""
-        tokens, columns = self.right.shape[2], self.right.shape[3]
-        if self.one_hot:
-            return tokens * tokens < self.rows
-        return tokens * (self.rows + columns) < self.rows * columns
-
     def write_out(self) -> Tensor:
         """The gradient of every example: ``[examples, *shape]``."""
-        examples, _, _, columns = self.right.shape
         if self.one_hot:
-            out = self.right.new_zeros(examples, self.rows, columns)
-            index = self.left[:, 0, :, None].expand(-1, -1, columns)
-            out.scatter_add_(1, index, self.right[:, 0])
-        else:
-            out = self.left.transpose(2, 3) @ self.right
-        return out.reshape(examples, *self.shape)
+            out = self.right.new_zeros(self.examples, self.rows, self.columns)
+            index = self.left[:, 0, :, None].expand(-1, -1, self.columns)
+            return out.scatter_add(1, index, self.right[:, 0]).reshape(self.examples, *self.shape)
+        return (self.left.transpose(2, 3) @ self.right).reshape(self.examples, *self.shape)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """``sum_i weights[i] * gradient_i`` as one product, of the parameter's shape."""
-        right = self.right
+        right = _at_least_float32(self.right)
+        scale = _round_down(weights, right.dtype)[:, None, None, None]
         if self.one_hot:
-            out = right.new_zeros(self.rows, right.shape[-1])
-            scaled = right * weights.to(right.dtype)[:, None, None, None]
-            return out.index_add_(0, self.left.flatten(), scaled.flatten(0, 2)).reshape(self.shape)
-        scaled = self.left * weights.to(right.dtype)[:, None, None, None]
+            out = right.new_zeros(self.rows, self.columns)
+            return out.index_add(0, self.left.flatten(), (right * scale).flatten(0, 2)).reshape(self.shape)
         # [examples, groups, tokens, m] -> [groups, m, examples * tokens]: one matrix product for each group.
-        left = scaled.permute(1, 0, 2, 3).flatten(1, 2).transpose(1, 2)
-        return (left @ right.permute(1, 0, 2, 3).flatten(1, 2)).reshape(self.shape)
+        left = (_at_least_float32(self.left) * scale).transpose(0, 1).flatten(1, 2).transpose(1, 2)
+        return (left @ right.transpose(0, 1).flatten(1, 2)).reshape(self.shape)
 
 
-Contribution = Direct | Outer
+@dataclasses.dataclass(frozen=True)
+class Convolved:
+    """A convolution: example i adds the weight gradient of its own rows.
 
+    Attributes:
+        input: ``[rows, channels, *positions]``; an example has ``rows / examples`` consecutive rows.
+        grad: the gradient of the output, ``[rows, outputs, *positions]``.
+        shape: the weight's shape.
+        geometry: stride, padding, dilation and groups.
+        examples: how many examples there are.
+    """
 
-@dataclasses.dataclass
-class ParameterGradients:
-    """The per-example gradients of one parameter: the sum of all its uses in one forward pass."""
+    input: Tensor
+    grad: Tensor
+    shape: torch.Size
+    geometry: Geometry
+    examples: int
 
-    uses: list[Contribution]
+    def keep(self, finite: Tensor) -> "Convolved":
+        rows = finite.repeat_interleave(self.fold) if self.fold > 1 else finite
+        return dataclasses.replace(self, input=_zero_rows(self.input, rows), grad=_zero_rows(self.grad, rows))
 
-    def __post_init__(self) -> None:
-        self.uses = _simplify(self.uses)
+    @property
+    def fold(self) -> int:
+        return self.input.shape[0] // max(self.examples, 1)
 
-    def squared_norms(self) -> Tensor:
-        """Squared L2 norm of each example's gradient, summed in float64: float32 sums of long rows come out small."""
-        if isinstance(self.uses[0], Direct):
-            grads = self.uses[0].grads.flatten(1)
-            norms: Tensor = torch.linalg.vector_norm(grads, dim=1, dtype=torch.float64)
-            return norms.square()
-        outers = [use for use in self.uses if isinstance(use, Outer)]
-        total = torch.zeros(outers[0].right.shape[0], dtype=torch.float64, device=outers[0].right.device)
-        for i, first in enumerate(outers):
-            total = total + _inner_product(first, first)
-            for second in outers[i + 1 :]:
-                total = total + 2 * _inner_product(first, second)
-        return total.clamp(min=0)
+    @property
+    def tokens(self) -> int:
+        return self.fold * self.grad.shape[2:].numel()
+
+    def as_outer(self) -> Outer:
+        """The same as outer products over patches, which are copied out."""
+        grads = self.grad.reshape(self.examples, self.fold, self.geometry.groups, -1, self.grad.shape[2:].numel())
+        left = grads.permute(0, 2, 1, 4, 3).flatten(2, 3)
+        return Outer(left, patches(self.input, self.shape, self.geometry, self.examples), self.shape)
+
+    def write_out(self) -> Tensor:
+        """The gradient of every example: ``[examples, *shape]``."""
+        return self.as_outer().write_out()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """``sum_i weights[i] * gradient_i``."""
-        sums = [
-            torch.einsum("b,b...->...", weights.to(use.grads.dtype), use.grads)
-            if isinstance(use, Direct)
-            else use.weighted_sum(weights)
-            for use in self.uses
-        ]
-        return sums[0] if len(sums) == 1 else torch.stack(sums).sum(0)
-
-    def keep(self, finite: Tensor) -> "ParameterGradients":
-        """The same with the rows of all examples that are not ``finite`` set to zero: 0 * inf would be NaN."""
-        return ParameterGradients([use.keep(finite) for use in self.uses])
+        """``sum_i weights[i] * gradient_i``: the weight gradient of the whole batch, from scaled output gradients."""
+        grad = _at_least_float32(self.grad)
+        scale = _round_down(weights, grad.dtype)
+        scale = scale.repeat_interleave(self.fold) if self.fold > 1 else scale
+        scaled = grad * scale.reshape(-1, *[1] * (grad.dim() - 1))
+        return weight_gradient(_at_least_float32(self.input), scaled, self.shape, self.geometry)
 
 
-def _simplify(uses: Sequence[Contribution]) -> list[Contribution]:
-    """Either outer products alone, where Gram matrices are the cheaper way to the norm, or one `Direct`."""
-    outers = _merge([use for use in uses if isinstance(use, Outer)])
-    directs = [use.grads for use in uses if isinstance(use, Direct)]
-    if not directs and all(outer.gram_is_cheaper() for outer in outers):
-        return list(outers)
-    return [Direct(functools.reduce(torch.add, [*directs, *(outer.write_out() for outer in outers)]))]
+Contribution = Direct | Outer | Convolved
 
 
-def _merge(outers: Sequence[Outer]) -> list[Outer]:
-    """Joins uses of one kind along the tokens, so that T time steps cost one product and not T² of them."""
-    merged = []
-    for kind in (False, True):
-        same = [outer for outer in outers if outer.one_hot is kind]
-        if len(same) > 1:
-            left = torch.cat([outer.left for outer in same], dim=2)
-            right = torch.cat([outer.right for outer in same], dim=2)
-            same = [Outer(left, right, same[0].shape)]
-        merged += same
-    return merged
+def _at_least_float32(values: Tensor) -> Tensor:
+    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
-def _inner_product(first: Outer, second: Outer) -> Tensor:
-    r"""Inner product of two per-example gradients, :math:`\sum_{ts} (l_t \cdot l'_s)(r_t \cdot r'_s)`, plus an
-    allowance for its rounding error.
+def _round_down(weights: Tensor, dtype: torch.dtype) -> Tensor:
+    """Float64 weights in the precision of the sum, a hair smaller: neither they nor their products round upwards.
 
-    A dot product of length k in precision u is off by up to k·u times the size of its terms. Where tokens cancel, that
-    error can exceed the result, and a norm that came out too small would be clipped too little. So the error is
-    added to the result: where it matters at all, it makes the norm larger. The same holds for products of tiny numbers
-    that come out as zero, each off by up to the smallest normal number: beside huge ones they may count.
+    A weight of 1 stays: nothing is rounded then.
     """
-    left = _left_products(first, second)
-    right = first.right @ second.right.transpose(2, 3)
-    products = left * right
-    precision = torch.finfo(right.dtype)
-    left_terms, right_terms = first.rows * (not first.one_hot), first.right.shape[-1]
-    error = (left_terms + right_terms + 2) * precision.eps * _size(products)
-    lost = precision.tiny * (left_terms * _size(right) + right_terms * _size(left))
-    return products.sum((1, 2, 3), dtype=torch.float64) + error + lost
-
-
-def _size(products: Tensor) -> Tensor:
-    """The sum of absolute values, for each example."""
-    return products.abs().sum((1, 2, 3), dtype=torch.float64)
-
-
-def _left_products(first: Outer, second: Outer) -> Tensor:
-    """``l_t . l'_s`` for all pairs of tokens: ``[examples, groups, tokens, tokens']``."""
-    if first.one_hot and second.one_hot:
-        return (first.left[..., :, None] == second.left[..., None, :]).to(first.right.dtype)
-    if first.one_hot:
-        return _left_products(second, first).transpose(2, 3)
-    if second.one_hot:
-        # l'_s is one-hot, so the product picks coordinate ids_s of l_t.
-        index = second.left[:, :, None, :].expand(-1, -1, first.left.shape[2], -1)
-        return first.left.gather(3, index)
-    return first.left @ second.left.transpose(2, 3)
+    if dtype == torch.float64:
+        return weights
+    return torch.where(weights == 1, weights, weights * (1 - 4 * torch.finfo(dtype).eps)).to(dtype)
 
 
 def _zero_rows(values: Tensor, finite: Tensor) -> Tensor:

@@ -16,11 +16,13 @@ from tacit.clipping import BoundClipping
 from tacit.core.errors import TacitError, UnsupportedError
 from tacit.gradients.batches import count_examples, distinct_rows, form_of, take
 from tacit.gradients.clipped_sum import clip_factors, group_norms, sum_clipped
-from tacit.gradients.contributions import Direct, ParameterGradients
+from tacit.gradients.contributions import Direct
 from tacit.gradients.layout_probe import PROBED, Findings, probe
 from tacit.gradients.losses import LossFunction, LossModule, losses_of, sum_dtype, trainable
 from tacit.gradients.model_state import preserved_generators, stirred
+from tacit.gradients.parameter_gradients import ParameterGradients
 from tacit.gradients.recorder import OtherWayError, Recorder, Step
+from tacit.gradients.strategies import Strategies
 
 
 class Engine(Protocol):
@@ -38,7 +40,10 @@ class ReferenceEngine:
 
     name = "reference"
 
-    def __init__(self, model: nn.Module, loss_fn: LossFunction, bound: BoundClipping) -> None:
+    def __init__(
+        self, model: nn.Module, loss_fn: LossFunction, bound: BoundClipping, strategies: Strategies | None = None
+    ) -> None:
+        del strategies  # one example at a time has its gradient written out
         self._model, self._loss_fn, self._bound = model, loss_fn, bound
 
     def __call__(self, batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
@@ -75,9 +80,12 @@ class FunctionalEngine:
 
     name = "functional"
 
-    def __init__(self, model: nn.Module, loss_fn: LossFunction, bound: BoundClipping) -> None:
+    def __init__(
+        self, model: nn.Module, loss_fn: LossFunction, bound: BoundClipping, strategies: Strategies | None = None
+    ) -> None:
         self._module = LossModule(model, loss_fn)
         self._model, self._bound = model, bound
+        self._strategies = strategies or Strategies()
 
     def __call__(self, batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         examples = count_examples(batch)
@@ -103,7 +111,7 @@ class FunctionalEngine:
         grads = {
             name.removeprefix("model."): ParameterGradients([Direct(g.to(sum_dtype(g)))]) for name, g in found.items()
         }
-        return sum_clipped(grads, self._bound, mask)
+        return sum_clipped(grads, self._bound, mask, self._strategies)
 
 
 class BookkeepingEngine:
@@ -117,15 +125,18 @@ class BookkeepingEngine:
 
     name = "bookkeeping"
 
-    def __init__(self, model: nn.Module, loss_fn: LossFunction, bound: BoundClipping) -> None:
+    def __init__(
+        self, model: nn.Module, loss_fn: LossFunction, bound: BoundClipping, strategies: Strategies | None = None
+    ) -> None:
         self._model, self._loss_fn, self._bound = model, loss_fn, bound
+        self._strategies = strategies or Strategies()
         self._found: dict[Hashable, tuple[list[list[Step]], bool]] = {}
 
     def __call__(self, batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         with torch.enable_grad():
             grads = self._gradients(batch, count_examples(batch))
         with torch.no_grad():
-            return sum_clipped(grads, self._bound, mask)
+            return sum_clipped(grads, self._bound, mask, self._strategies)
 
     def _gradients(self, batch: tuple[Any, ...], examples: int) -> dict[str, ParameterGradients]:
         *others, last = self.ways(batch, examples)

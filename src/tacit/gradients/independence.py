@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import UnsupportedError
-from tacit.gradients.contributions import Contribution, Direct, ParameterGradients
+from tacit.gradients.contributions import Contribution, Convolved, Direct
+from tacit.gradients.parameter_gradients import ParameterGradients
 
 _PROJECTIONS = 4
 _ROUNDINGS = 1000
@@ -143,7 +144,9 @@ def fingerprint(gradients: ParameterGradients, shape: torch.Size, seed: int) -> 
 
 def _terms(use: Contribution, along_rows: Tensor, along_columns: Tensor) -> Tensor:
     """What the projections are sums of: ``[examples, terms, projections]`` in float64."""
-    values = use.grads if isinstance(use, Direct) else use.right
+    if isinstance(use, Convolved):
+        use = use.as_outer()
+    values = use.write_out() if isinstance(use, Direct) else use.right
     u, v = along_rows.to(values), along_columns.to(values)
     if isinstance(use, Direct):
         return (values.reshape(len(values), len(u), len(v)) @ v * u).double()

@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import UnsupportedError
-from tacit.gradients.contributions import Direct, ParameterGradients
+from tacit.gradients.contributions import Direct
 from tacit.gradients.independence import Fingerprint, Pass, Places, check_independence, check_total, fingerprint
 from tacit.gradients.layers.base import at_least_float32
 from tacit.gradients.model_state import generator_states
+from tacit.gradients.parameter_gradients import ParameterGradients
 from tacit.gradients.recorder import (
     Function,
     Observer,

@@ -13,6 +13,7 @@ Which is which, and where the examples are, is known beforehand from `tacit.grad
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,8 +23,9 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from tacit.core.errors import UnsupportedError
-from tacit.gradients.contributions import Contribution, Direct, ParameterGradients
+from tacit.gradients.contributions import Contribution, Direct
 from tacit.gradients.layers import ADAPTERS, REWRITES, RULES, Call, Layout, Rule
+from tacit.gradients.parameter_gradients import ParameterGradients
 
 Function = Callable[..., Any]
 
@@ -254,16 +256,13 @@ class Recorder(Observer):
             for name, grads in _pull_back(watched, uses, tensors).items():
                 by_name.setdefault(name, []).append(Direct(grads))
         with torch.no_grad():
-            return {name: ParameterGradients(uses) for name, uses in by_name.items()}
+            return {name: ParameterGradients.of(uses) for name, uses in by_name.items()}
 
 
 def _pull_back(derived: Watched, uses: Sequence[Contribution], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Per-example gradients of a derived tensor, carried back to the parameters that it came from."""
     with torch.no_grad():
-        grads = sum(
-            (use.grads if isinstance(use, Direct) else use.write_out() for use in uses[1:]),
-            start=uses[0].grads if isinstance(uses[0], Direct) else uses[0].write_out(),
-        ).to(derived.tensor.dtype)
+        grads = functools.reduce(torch.add, [use.write_out() for use in uses]).to(derived.tensor.dtype)
     names = sorted(derived.names)
     pulled = torch.autograd.grad(
         derived.tensor,

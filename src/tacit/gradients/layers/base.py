@@ -29,12 +29,10 @@ class Layout:
     examples: int
 
     def rows(self, values: Tensor) -> Tensor:
-        """The same values with the examples in front: ``[examples, ...]``, in at least float32."""
+        """The same values with the examples in front: ``[examples, ...]``."""
         if self.fold > 1:
-            values = values.reshape(self.examples, self.fold, *values.shape[1:])
-        else:
-            values = values.movedim(self.dim, 0)
-        return at_least_float32(values)
+            return values.reshape(self.examples, self.fold, *values.shape[1:])
+        return values.movedim(self.dim, 0)
 
     def channels(self, values: Tensor) -> Tensor:
         """``[examples, channels, *positions]`` for operations that take ``[rows, channels, …]``.

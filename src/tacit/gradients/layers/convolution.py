@@ -4,14 +4,14 @@ A convolution is a linear layer on patches: its tokens are the output positions,
 that the kernel saw there. Padding modes other than zeros pad the input before the call, so they need nothing here.
 """
 
-import functools
 from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tacit.gradients.contributions import Direct, Outer
+from tacit.gradients.contributions import Convolved, Direct
+from tacit.gradients.convolving import Geometry
 from tacit.gradients.layers.base import Call, Contributions, Layout, Rule, at_least_float32, present
 
 Size = int | Sequence[int]
@@ -31,51 +31,33 @@ def _sort(
 
 
 def _contribute(call: Call, grad: Tensor, layout: Layout) -> Contributions:
-    grads = layout.channels(grad).flatten(2)  # [examples, channels, positions]
+    def weight() -> Convolved:
+        layout.channels(grad)  # refuses examples that are not in front
+        values, geometry = _pad_unevenly(call)
+        dtype = torch.promote_types(values.dtype, grad.dtype)
+        return Convolved(
+            values.to(dtype), grad.to(dtype), call.parameters["weight"].shape, geometry, layout.examples
+        )
 
-    def weight() -> Outer:
-        shape, groups = call.parameters["weight"].shape, call.options["groups"]
-        right = patches(call, layout).to(grads.dtype)
-        left = grads.reshape(len(grads), groups, -1, grads.shape[2]).transpose(2, 3)
-        return Outer(left, right, shape)
-
-    return {"weight": weight, "bias": lambda: Direct(grads.sum(2))}
+    return {"weight": weight, "bias": lambda: Direct(at_least_float32(layout.channels(grad)).flatten(2).sum(2))}
 
 
-def patches(call: Call, layout: Layout) -> Tensor:
-    """What the kernel saw at each output position: ``[examples, groups, positions, channels / groups * kernel]``."""
-    values = at_least_float32(call.inputs["input"])
-    kernel = call.parameters["weight"].shape[2:]
+def _pad_unevenly(call: Call) -> tuple[Tensor, Geometry]:
+    """The input, and the geometry in numbers: what "same" pads on one side alone is padded here."""
+    values, kernel = call.inputs["input"], call.parameters["weight"].shape[2:]
     rank = len(kernel)
-    stride = _each(call.options["stride"], rank)
-    dilation = _each(call.options["dilation"], rank)
-    values = F.pad(values, _pads(call.options["padding"], kernel, dilation))
-    for axis in range(rank):
-        span = dilation[axis] * (kernel[axis] - 1) + 1
-        values = values.unfold(2 + axis, span, stride[axis])[..., :: dilation[axis]]
-    # Now [rows, channels, *positions, *kernel].
-    groups = call.options["groups"]
-    values = values.reshape(len(values), groups, -1, *values.shape[2:]).movedim(2, 2 + rank)
-    values = values.flatten(2 + rank).flatten(2, 1 + rank)
-    values = values.reshape(layout.examples, layout.fold, *values.shape[1:])
-    return values.transpose(1, 2).flatten(2, 3)
+    dilation, padding = _each(call.options["dilation"], rank), call.options["padding"]
+    if padding == "same":
+        totals = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+        values = F.pad(values, [amount for total in reversed(totals) for amount in (0, total % 2)])
+        padding = [total // 2 for total in totals]
+    amounts = (0,) * rank if padding == "valid" else _each(padding, rank)
+    return values, Geometry(_each(call.options["stride"], rank), amounts, dilation, call.options["groups"])
 
 
 def _each(size: Size, rank: int) -> tuple[int, ...]:
     sizes = (size,) if isinstance(size, int) else tuple(size)
     return sizes * rank if len(sizes) == 1 else sizes
-
-
-def _pads(padding: Size | str, kernel: torch.Size, dilation: tuple[int, ...]) -> list[int]:
-    """Amounts for ``F.pad``: last dimension first, (before, after) each. Uneven "same" padding puts more behind."""
-    if padding == "valid":
-        return [0] * (2 * len(kernel))
-    if padding == "same":
-        totals = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
-        pairs = [(total // 2, total - total // 2) for total in totals]
-    else:
-        pairs = [(amount, amount) for amount in _each(padding, len(kernel))]  # type: ignore[arg-type]
-    return functools.reduce(lambda pads, pair: [*pads, *pair], reversed(pairs), [])
 
 
 CONVOLUTION = Rule("Conv", (F.conv1d, F.conv2d, F.conv3d), _sort, _contribute)

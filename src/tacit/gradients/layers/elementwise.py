@@ -24,7 +24,7 @@ def reduce_to_shape(values: Tensor, layout: Layout, parameter: Tensor) -> Tensor
         own = own.reshape(layout.examples, *(-1 if dim == layout.dim else 1 for dim in range(rank)))
         rows = at_least_float32(values)[None] * own
     else:
-        rows = layout.rows(values)
+        rows = at_least_float32(layout.rows(values))
         if layout.fold == 1:
             rows = rows.unsqueeze(1 + layout.dim)
     summed = [1 + dim for dim in range(rank) if padded[dim] == 1 and rows.shape[1 + dim] != 1]

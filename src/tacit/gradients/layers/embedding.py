@@ -43,7 +43,7 @@ def _sort_embedding(
 def _contribute_embedding(call: Call, grad: Tensor, layout: Layout) -> Contributions:
     def weight() -> Outer:
         rows = layout.rows(call.inputs["input"])
-        return _one_hot(call, rows.reshape(rows.shape[0], -1), layout.tokens(grad))
+        return _one_hot(call, rows.reshape(rows.shape[0], -1), at_least_float32(layout.tokens(grad)))
 
     return {"weight": weight}
 

@@ -10,12 +10,14 @@ from torch import Tensor
 
 from tacit.core.errors import UnsupportedError
 from tacit.gradients.contributions import Direct, Outer
-from tacit.gradients.layers.base import Call, Contributions, Layout, Rule, present
+from tacit.gradients.layers.base import Call, Contributions, Layout, Rule, at_least_float32, present
 
 
 def _outer(left: Tensor, right: Tensor, shape: torch.Size) -> Outer:
     """``left``, ``right``: ``[examples, tokens, *]``."""
     dtype = torch.promote_types(left.dtype, right.dtype)
+    if not left.is_cuda:  # products of half precision are slow without the units for them
+        dtype = torch.promote_types(dtype, torch.float32)
     return Outer(left[:, None].to(dtype), right[:, None].to(dtype), shape)
 
 
@@ -27,7 +29,7 @@ def _contribute_linear(call: Call, grad: Tensor, layout: Layout) -> Contribution
     grads = layout.tokens(grad)
     return {
         "weight": lambda: _outer(grads, layout.tokens(call.inputs["input"]), call.parameters["weight"].shape),
-        "bias": lambda: Direct(grads.sum(1)),
+        "bias": lambda: Direct(at_least_float32(grads).sum(1)),
     }
 
 
@@ -40,7 +42,7 @@ def _contribute_addmm(call: Call, grad: Tensor, layout: Layout) -> Contributions
     grads, weight = layout.tokens(grad), call.parameters["weight"]
     return {
         "weight": lambda: _outer(layout.tokens(call.inputs["input"]) * call.options["alpha"], grads, weight.shape),
-        "bias": lambda: Direct(grads.sum(1) * call.options["beta"]),
+        "bias": lambda: Direct(at_least_float32(grads).sum(1) * call.options["beta"]),
     }
 
 

@@ -17,13 +17,13 @@ from tacit.gradients.layers.base import Call, Contributions, Layout, Rule, at_le
 def _contribute_channels(call: Call, grad: Tensor, layout: Layout) -> Contributions:
     """The weight belongs to a channel: dimension 1 of ``[examples, channels, *positions]``."""
     normalise: Callable[[Tensor], Tensor] = call.options["normalise"]
-    grads = layout.channels(grad)
+    grads = at_least_float32(layout.channels(grad))
 
     def over_positions(values: Tensor) -> Direct:
         return Direct(values.reshape(*values.shape[:2], -1).sum(2))
 
     return {
-        "weight": lambda: over_positions(grads * layout.channels(normalise(call.inputs["input"]))),
+        "weight": lambda: over_positions(grads * at_least_float32(layout.channels(normalise(call.inputs["input"])))),
         "bias": lambda: over_positions(grads),
     }
 

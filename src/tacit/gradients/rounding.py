@@ -1,0 +1,47 @@
+r"""How far a computed product of matrices may be from the true one, at most.
+
+Book-keeping takes a norm from one computation and the clipped sum from another. Both round. A norm that came out too
+small would be clipped too little, so what rounding can do is bounded here and added to the norm: where it matters at
+all, an example is clipped a little more, and never less, than its bound.
+
+The model is the usual one (Higham, Accuracy and Stability of Numerical Algorithms, 2002, chapter 3): an operand is
+rounded to the precision of the product's units, and a sum of k products in float32 is off by at most
+:math:`k u` times the sum of their sizes, in whatever order they are added.
+"""
+
+import torch
+
+_OPERAND_BITS = {"highest": 24, "high": 11, "medium": 8}  # significant bits that a float32 operand keeps
+
+
+def operand_bits() -> int:
+    """The significant bits of float32 that matrix products and convolutions keep, by torch's settings."""
+    try:
+        matmul = _OPERAND_BITS[torch.get_float32_matmul_precision()]
+    except RuntimeError:  # the setting was made by torch's newer interface, and this one refuses to answer
+        matmul = _OPERAND_BITS["medium"]
+    return matmul
+
+
+def operand_error(dtype: torch.dtype, *, convolution: bool = False) -> float:
+    """The relative error of one product of two operands, before anything is added up.
+
+    Half precision is exact here: its products fit into float32, and only float32 operands are cut down.
+    """
+    if dtype == torch.float64:
+        return 2.0**-52
+    bits = operand_bits()
+    if convolution and torch.backends.cudnn.allow_tf32 and torch.cuda.is_available():
+        bits = min(bits, _OPERAND_BITS["high"])
+    unit = 2.0**-bits
+    return 2 * unit + unit * unit
+
+
+def sum_error(terms: int, dtype: torch.dtype) -> float:
+    """The relative error of a sum of so many terms, against the sum of their sizes."""
+    return terms * float(torch.finfo(torch.promote_types(dtype, torch.float32)).eps) / 2
+
+
+def smallest_normal(dtype: torch.dtype) -> float:
+    """Products below it may come out as zero."""
+    return float(torch.finfo(torch.promote_types(dtype, torch.float32)).tiny)

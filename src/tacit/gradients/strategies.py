@@ -1,0 +1,155 @@
+"""Which way to a norm a layer takes: formulas guess, timings decide, and what they decided is kept on disk.
+
+The choice never changes the result, only what it costs. A layer is known by its kind, shapes, precision and device; the
+first step that meets an unknown one runs every way that is not hopeless a few times and notes the fastest.
+"""
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tacit.core.errors import InputError
+from tacit.gradients.contributions import Contribution, Convolved, Direct, Outer
+from tacit.gradients.rounding import operand_bits
+from tacit.gradients.ways import Measured, Way, cheapest, guess, ways_for
+
+STRATEGIES = ("keep", "gram", "keep-grouped", "tile")
+_WORTH_TIMING = 1e7  # multiplications; below that a wrong guess costs less than the timing
+_HOPELESS = 12  # times the best guess
+_KEPT_AT_MOST = 4.0  # times the numbers that the layer's input and output gradient hold
+_REPEATS = 3
+
+
+class Strategies:
+    """Chooses and runs ways.
+
+    Args:
+        forced: the way to take wherever a layer has it, such as ``gram`` or ``keep``; by default the fastest.
+    """
+
+    def __init__(self, forced: str | None = None) -> None:
+        if forced is not None and forced not in STRATEGIES:
+            raise InputError(f"strategy={forced!r}: must be one of {', '.join(STRATEGIES)}, or None for the fastest.")
+        self._forced = forced
+
+    def measure(self, use: Contribution) -> Measured:
+        """The norms by the way chosen for this layer."""
+        ways = ways_for(use)
+        return ways[self._choose(use, ways)].measure(use)
+
+    def _choose(self, use: Contribution, ways: dict[str, Way]) -> str:
+        if self._forced in ways:
+            return self._forced
+        if len(ways) == 1:
+            return next(iter(ways))
+        key = _key(use)
+        known = _memory().get(key)
+        if known in ways:
+            return known
+        best = cheapest(use)
+        if _is_fake(use) or _examples(use) * guess(use, ways[best]) < _WORTH_TIMING:
+            return best
+        chosen = _fastest(use, _promising(use, ways))
+        _remember(key, chosen)
+        return chosen
+
+
+def _promising(use: Contribution, ways: dict[str, Way]) -> dict[str, Way]:
+    limit = _HOPELESS * min(guess(use, way) for way in ways.values())
+    held = sum(t.numel() for t in _operands(use)) / max(_examples(use), 1)
+    found = {
+        name: way
+        for name, way in ways.items()
+        if guess(use, way) <= limit and way.cost(use).kept <= _KEPT_AT_MOST * held
+    }
+    return found or {cheapest(use): ways[cheapest(use)]}
+
+
+def _fastest(use: Contribution, ways: dict[str, Way]) -> str:
+    """Norms and weighted sum by each way in turn, several times; the least median wins."""
+    if len(ways) == 1:
+        return next(iter(ways))
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    weights = torch.ones(_examples(use), dtype=torch.float64, device=_operands(use)[0].device)
+    for turn in range(1 + _REPEATS):
+        for name, way in ways.items():
+            taken = _seconds(use, way, weights)
+            if turn:
+                seconds[name].append(taken)
+    return min(seconds, key=lambda name: min(seconds[name]))
+
+
+def _seconds(use: Contribution, way: Way, weights: Tensor) -> float:
+    _wait(weights)
+    start = time.perf_counter()
+    try:
+        measured = way.measure(use)
+        measured.source.weighted_sum(weights)
+    except torch.OutOfMemoryError:
+        return float("inf")
+    _wait(weights)
+    return time.perf_counter() - start
+
+
+def _wait(values: Tensor) -> None:
+    if values.is_cuda:
+        torch.cuda.synchronize(values.device)
+
+
+def _examples(use: Contribution) -> int:
+    return use.examples
+
+
+def _operands(use: Contribution) -> tuple[Tensor, ...]:
+    if isinstance(use, Outer):
+        return use.left, use.right
+    return (use.input, use.grad) if isinstance(use, Convolved) else (use.grads,)
+
+
+def _is_fake(use: Contribution) -> bool:
+    return any(isinstance(t, torch._subclasses.FakeTensor) for t in _operands(use))
+
+
+def _key(use: Contribution) -> str:
+    operands = _operands(use)
+    device = operands[0].device
+    where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu x{torch.get_num_threads()}"
+    shapes = [(tuple(t.shape), tuple(t.stride()), str(t.dtype)) for t in operands]
+    extra = use.geometry if isinstance(use, Convolved) else None
+    facts = (type(use).__name__, shapes, extra, where, torch.__version__, operand_bits())
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
+
+
+def cache_folder() -> Path:
+    """Where timings are kept: ``$TACIT_CACHE``, or ``tacit`` in the user's cache folder."""
+    given = os.environ.get("TACIT_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(given) if given else Path(base) / "tacit"
+
+
+@functools.cache
+def _memory() -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads((cache_folder() / "strategies.json").read_text(encoding="utf-8"))
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
+def _remember(key: str, name: str) -> None:
+    """Notes a choice for this and later processes; a cache that cannot be written is no reason to stop."""
+    _memory()[key] = name
+    path = cache_folder() / "strategies.json"
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = path.with_suffix(f".{os.getpid()}")
+        scratch.write_text(json.dumps(_memory(), indent=0, sort_keys=True), encoding="utf-8")
+        scratch.replace(path)

@@ -1,0 +1,261 @@
+r"""The ways to an example's gradient norm, layer by layer.
+
+A way takes one contribution and gives the squared norm of each example's gradient, and the form in which the weighted
+sum is taken later:
+
+- *keep*: write the gradients out and keep them for the sum. What is added is then the very thing that was measured;
+- *gram*: :math:`\|\sum_t l_t r_t^T\|^2 = \sum_{ts} (l_t \cdot l_s)(r_t \cdot r_s)`, from two Gram matrices over tokens;
+- *product*: with a single token the norm is a product of two norms;
+- *group*: the rows of an embedding's gradient are sums over equal tokens.
+
+All of them but *keep* take the sum by a second computation, so they add to the norm what rounding may do in either
+(`tacit.gradients.rounding`): the norm is then an upper bound of what the example really adds.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from tacit.gradients.contributions import Contribution, Convolved, Direct, Outer
+from tacit.gradients.convolving import grouped_weight_gradients, patch_gram_by_shifts, patches_by_offset
+from tacit.gradients.rounding import operand_error, smallest_normal, sum_error
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """Squared norms ``[examples]`` in float64, never below what ``source`` adds, and what to take the sum from."""
+
+    squared: Tensor
+    source: Contribution
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """A guess, for one example: multiplications, numbers written on the way, and numbers kept until the sum."""
+
+    products: float
+    traffic: float
+    kept: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """One way to the norm: how it is measured, and a guess of what it costs."""
+
+    measure: Callable[..., Measured]
+    cost: Callable[..., Cost]
+
+
+def measure_written(use: Direct) -> Measured:
+    """The norm of gradients that are written out, summed in float64: float32 sums of long rows come out small."""
+    norms: Tensor = torch.linalg.vector_norm(use.grads.flatten(1), dim=1, dtype=torch.float64)
+    return Measured(norms.square(), use)
+
+
+def measure_several(outers: Sequence[Outer]) -> Tensor:
+    """Squared norms of the sum of several outer products, such as a tied embedding's two, with their cross terms."""
+    own = [_grams(outer, outer) for outer in outers]
+    crossed = [_grams(first, second) for i, first in enumerate(outers) for second in outers[i + 1 :]]
+    left_terms = max(0 if outer.one_hot else outer.rows for outer in outers)
+    return _gram_norms(own, crossed, left_terms, outers[0].columns, convolution=False)
+
+
+_Grams = tuple[Tensor, Tensor]
+"""Dot products of all pairs of tokens, left and right, ``[examples, groups, tokens, tokens]``."""
+
+
+def _gram_norms(
+    own: Sequence[_Grams], crossed: Sequence[_Grams], left_terms: int, right_terms: int, *, convolution: bool
+) -> Tensor:
+    r"""Squared norms from Gram matrices, raised by what rounding may have taken away.
+
+    With S the sum over tokens of :math:`\|l_t\| \|r_t\|`, every dot product is off by at most a known multiple of the
+    lengths of its vectors, so the squared norm by a multiple of S² and the weighted sum, taken later, by one of S.
+    """
+    dtype = own[0][1].dtype
+    left_error = operand_error(dtype) + sum_error(left_terms, dtype) if left_terms else 0.0
+    right_error = operand_error(dtype) + sum_error(right_terms, dtype)
+    tiny = smallest_normal(dtype)
+    squared = sum((_total(left * right) for left, right in own), torch.zeros((), dtype=torch.float64))
+    for left, right in crossed:
+        squared = squared + 2 * _total(left * right)
+    lefts = [_lengths(left, left_terms * tiny, left_error) for left, _ in own]
+    rights = [_lengths(right, right_terms * tiny, right_error) for _, right in own]
+    size = sum((left * right).sum((1, 2)) for left, right in zip(lefts, rights, strict=True))
+    reach = [sum(each.sum((1, 2)) for each in side) for side in (lefts, rights)]
+    lost = tiny * (left_terms * reach[1] ** 2 + right_terms * reach[0] ** 2 + 1)
+    error = (1 + left_error) * (1 + right_error) * (1 + sum_error(2, dtype)) - 1
+    norm = (squared.clamp(min=0) + error * size**2 + lost).sqrt()
+    return (norm + operand_error(dtype, convolution=convolution) * size).square()
+
+
+def _total(products: Tensor) -> Tensor:
+    return products.sum((1, 2, 3), dtype=torch.float64)
+
+
+def _lengths(gram: Tensor, lost: float, error: float) -> Tensor:
+    """Upper bounds of the lengths of the vectors ``[examples, groups, tokens]``, from the diagonal."""
+    return ((gram.diagonal(dim1=2, dim2=3).double() + lost) / (1 - error)).sqrt()
+
+
+def _grams(first: Outer, second: Outer) -> _Grams:
+    return _left_products(first, second), _dot(first.right, second.right)
+
+
+def _left_products(first: Outer, second: Outer) -> Tensor:
+    if first.one_hot and second.one_hot:
+        return (first.left[..., :, None] == second.left[..., None, :]).to(_wide(first.right).dtype)
+    if first.one_hot:
+        return _left_products(second, first).transpose(2, 3)
+    if second.one_hot:
+        # l'_s is one-hot, so the product picks coordinate ids_s of l_t.
+        index = second.left[:, :, None, :].expand(-1, -1, first.left.shape[2], -1)
+        return _wide(first.left).gather(3, index)
+    return _dot(first.left, second.left)
+
+
+def _dot(first: Tensor, second: Tensor) -> Tensor:
+    return _wide(first) @ _wide(second).transpose(2, 3)
+
+
+def _wide(values: Tensor) -> Tensor:
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def _measure_gram(use: Outer) -> Measured:
+    return Measured(measure_several([use]), use)
+
+
+def _measure_kept(use: Outer) -> Measured:
+    return measure_written(Direct(use.write_out()))
+
+
+def _measure_product(use: Outer) -> Measured:
+    """One token: each group's norm is a product, and rounding is relative to it."""
+    lengths = [torch.linalg.vector_norm(side[:, :, 0], dim=2, dtype=torch.float64) for side in (use.left, use.right)]
+    raised = 1 + operand_error(use.right.dtype) + sum_error(4, use.right.dtype)
+    return Measured((lengths[0] * lengths[1] * raised).square().sum(1), use)
+
+
+def _measure_group(use: Outer) -> Measured:
+    """Rows of equal tokens add up in the place of the first of them."""
+    ids, rows = use.left[:, 0], _wide(use.right[:, 0])
+    first = (ids[:, :, None] == ids[:, None, :]).int().argmax(2)
+    grouped = torch.zeros_like(rows).scatter_add(1, first[..., None].expand_as(rows), rows)
+    norm = torch.linalg.vector_norm(grouped.flatten(1), dim=1, dtype=torch.float64)
+    size = torch.linalg.vector_norm(rows, dim=2, dtype=torch.float64).sum(1)
+    return Measured((norm + 2 * sum_error(use.tokens, rows.dtype) * size).square(), use)
+
+
+def _measure_patches(use: Convolved) -> Measured:
+    """One product an example over patches with the channels last."""
+    rows = patches_by_offset(use.input, use.shape, use.geometry)
+    outputs, channels, *kernel = use.shape
+    grads = use.grad.flatten(2) @ rows
+    return measure_written(Direct(grads, use.shape, ((outputs, *kernel, channels), (0, len(kernel) + 1, *range(1, len(kernel) + 1)))))
+
+
+def _measure_grouped(use: Convolved) -> Measured:
+    grads = grouped_weight_gradients(use.input, use.grad, use.shape, use.geometry)
+    return measure_written(Direct(grads.movedim(0, 2).contiguous()))
+
+
+def _measure_shifts(use: Convolved) -> Measured:
+    grads = _wide(use.grad).flatten(2)
+    left = (grads.transpose(1, 2) @ grads)[:, None]
+    right = patch_gram_by_shifts(_wide(use.input), use.shape, use.geometry)[:, None]
+    patch = torch.Size(use.shape[1:]).numel()
+    return Measured(_gram_norms([(left, right)], [], use.shape[0], patch, convolution=True), use)
+
+
+def _measure_any_convolution(use: Convolved) -> Measured:
+    """Groups, and several rows an example: the way of a linear layer over patches."""
+    outer = use.as_outer()
+    measured = OUTER_WAYS[cheapest(outer)].measure(outer)
+    return measured if isinstance(measured.source, Direct) else Measured(measured.squared, outer)
+
+
+def _sizes(use: Outer) -> tuple[int, int, int]:
+    return use.tokens, use.rows * (1 if use.one_hot else use.left.shape[1]), use.columns
+
+
+def _gram_cost(use: Outer) -> Cost:
+    tokens, rows, columns = _sizes(use)
+    return Cost(tokens * tokens * (rows + columns) + tokens * rows * columns, 4 * tokens * tokens)
+
+
+def _kept_cost(use: Outer) -> Cost:
+    tokens, rows, columns = _sizes(use)
+    products = tokens * columns if use.one_hot else tokens * rows * columns
+    return Cost(products, 3 * rows * columns, rows * columns)
+
+
+def _convolution_sizes(use: Convolved) -> tuple[int, int, int]:
+    return use.tokens, use.shape[0], torch.Size(use.shape[1:]).numel()
+
+
+def _patches_cost(use: Convolved) -> Cost:
+    tokens, rows, columns = _convolution_sizes(use)
+    return Cost(tokens * rows * columns, 2 * tokens * columns + 3 * rows * columns, rows * columns)
+
+
+def _grouped_cost(use: Convolved) -> Cost:
+    tokens, rows, columns = _convolution_sizes(use)
+    return Cost(2 * tokens * rows * columns, 3 * rows * columns, rows * columns)
+
+
+def _shifts_cost(use: Convolved) -> Cost:
+    tokens, rows, columns = _convolution_sizes(use)
+    pixels = use.input.shape[2:].numel()
+    kernel = torch.Size(use.shape[2:]).numel()
+    products = tokens**2 * rows + pixels**2 * use.shape[1] + tokens * rows * columns
+    return Cost(products, tokens**2 * (4 + kernel) + pixels**2)
+
+
+OUTER_WAYS = {
+    "keep": Way(_measure_kept, _kept_cost),
+    "gram": Way(_measure_gram, _gram_cost),
+}
+ONE_TOKEN_WAYS = {
+    "product": Way(_measure_product, lambda use: Cost(use.rows * use.columns, use.rows + use.columns)),
+}
+ONE_HOT_WAYS = {
+    "group": Way(_measure_group, lambda use: Cost(use.tokens**2, 3 * use.tokens * use.columns)),
+    "keep": Way(_measure_kept, _kept_cost),
+}
+CONVOLUTION_WAYS = {
+    "keep": Way(_measure_patches, _patches_cost),
+    "keep-grouped": Way(_measure_grouped, _grouped_cost),
+    "gram": Way(_measure_shifts, _shifts_cost),
+}
+ANY_CONVOLUTION_WAYS = {
+    "patches": Way(_measure_any_convolution, _patches_cost),
+}
+
+
+def ways_for(use: Contribution) -> dict[str, Way]:
+    """The ways that a contribution has, by name; a form that is written out has one."""
+    if isinstance(use, Direct):
+        return {"written": Way(measure_written, lambda _: Cost(0, 0))}
+    if isinstance(use, Convolved):
+        return CONVOLUTION_WAYS if use.geometry.groups == 1 and use.fold == 1 else ANY_CONVOLUTION_WAYS
+    if use.one_hot:
+        return ONE_HOT_WAYS
+    return ONE_TOKEN_WAYS if use.tokens == 1 else OUTER_WAYS
+
+
+_NUMBER = 30  # multiplications in the time that a number takes to memory and back, roughly, on any machine
+
+
+def guess(use: Contribution, way: Way) -> float:
+    """What a way costs for one example, in multiplications."""
+    cost = way.cost(use)
+    return cost.products + _NUMBER * cost.traffic
+
+
+def cheapest(use: Contribution) -> str:
+    """The way with the least guess."""
+    ways = ways_for(use)
+    return min(ways, key=lambda name: guess(use, ways[name]))
