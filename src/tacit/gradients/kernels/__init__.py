@@ -1,0 +1,7 @@
+"""Triton kernels for per-example gradients, each with a plain twin that runs wherever PyTorch does."""
+
+from tacit.gradients.kernels.operators import convolution_norms as convolution_norms
+from tacit.gradients.kernels.operators import convolution_products as convolution_products
+from tacit.gradients.kernels.operators import product_norms as product_norms
+from tacit.gradients.kernels.operators import triton_is_installed as triton_is_installed
+from tacit.gradients.kernels.operators import zero_rows_ as zero_rows_

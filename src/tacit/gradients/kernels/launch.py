@@ -1,0 +1,189 @@
+"""Runs the Triton kernels: lays operands out for the tensor cores, picks a tile, launches. Needs Triton.
+
+TF32 products read both operands contiguous along the summed dimension, so float32 operands that are not are copied first
+where more than one tile reads them. Half precision is read either way, but in convolutions with the channels contiguous.
+A padded convolution copies its input into a frame of zeros on the way, so that no kernel ever asks whether a patch
+reaches over the edge.
+"""
+
+import os
+
+import torch
+from torch import Tensor
+
+from tacit.gradients.kernels import tiles
+from tacit.gradients.kernels.geometry import Geometry
+from tacit.gradients.kernels.tuning import Tile, candidates, choose
+
+_LARGEST = 2**31 - 1  # Offsets within an example are 32-bit.
+_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+_ROW_PART = 4096
+
+
+def product_norms(left: Tensor, right: Tensor, precision: str) -> Tensor:
+    """Squared norms of ``left[i].T @ right[i]`` in float64. The norm is symmetric: the wider operand gives the rows."""
+    if left.shape[2] < right.shape[2]:
+        left, right = right, left
+    examples, tokens, rows = left.shape
+    columns = right.shape[2]
+    precision = _effective(left, precision)
+    left, right = _by_token(left, columns, precision), _by_token(right, rows, precision)
+
+    def launch(tile: Tile) -> Tensor:
+        column_tiles = -(-columns // tile.columns)
+        count = -(-rows // tile.rows) * column_tiles
+        partial = torch.empty(examples, count, dtype=torch.float64, device=left.device)
+        tiles.product_norms_kernel[(examples * count,)](
+            *(left, right, partial, tokens, rows, columns, count, column_tiles),
+            *(left.stride(0), left.stride(1), left.stride(2), right.stride(0), right.stride(1), right.stride(2)),
+            EVEN=tokens % tile.tokens == 0,
+            PRECISION=precision,
+            BM=tile.rows,
+            BN=tile.columns,
+            BT=tile.tokens,
+            num_warps=tile.warps,
+            num_stages=tile.stages,
+        )
+        return partial
+
+    table = candidates(rows, columns, tokens, left.element_size(), precision)
+    key = ("product", left.device, left.dtype, precision, tokens, rows, columns, left.stride(1) == 1)
+    return _total(launch(choose(key, table, launch, can_time=not _INTERPRETED)))
+
+
+def convolution(
+    x: Tensor, grad: Tensor, geometry: Geometry, precision: str, *, out_dtype: torch.dtype | None
+) -> Tensor:
+    """Per-example weight gradients ``[B, O, C * KH * KW]`` in ``out_dtype``; with None their squared norms."""
+    examples, channels = x.shape[:2]
+    rows, columns = grad.shape[1], channels * geometry.offsets
+    positions, width = grad.shape[2] * grad.shape[3], grad.shape[3]
+    precision = _effective(x, precision)
+    x = _framed(x, geometry.padding, channels_last=x.element_size() == 2 and channels % 8 == 0)
+    channels_last = channels > 1 and x.stride(1) == 1
+    grad = _by_position(grad, reread=columns, precision=precision)
+    writes = out_dtype is not None
+
+    def launch(tile: Tile) -> Tensor:
+        column_tiles = -(-columns // tile.columns)
+        count = -(-rows // tile.rows) * column_tiles
+        shape = (examples, rows, columns) if writes else (examples, count)
+        out = torch.empty(shape, dtype=out_dtype or torch.float64, device=x.device)
+        tiles.convolution_kernel[(examples * count,)](
+            *(x, grad, out, positions, rows, count, column_tiles, *x.stride(), *grad.stride()),
+            *(*geometry.stride, *geometry.dilation),
+            C=channels,
+            KH=geometry.kernel_size[0],
+            KW=geometry.kernel_size[1],
+            OW=width,
+            CHANNELS_LAST=channels_last,
+            WRITE=writes,
+            EVEN=positions % tile.tokens == 0,
+            PRECISION=precision,
+            BM=tile.rows,
+            BN=tile.columns,
+            BT=tile.tokens,
+            num_warps=tile.warps,
+            num_stages=tile.stages,
+        )
+        return out
+
+    table = candidates(rows, columns, positions, x.element_size(), precision)
+    key = ("convolution", x.device, x.dtype, out_dtype, precision, geometry, x.shape[1:], rows, channels_last)
+    out = launch(choose(key, table, launch, can_time=not _INTERPRETED))
+    return out if writes else _total(out)
+
+
+def zero_rows_(values: Tensor, keep: Tensor) -> None:
+    """``values[i] = 0`` where ``keep[i]`` is false; rows that are kept are not read."""
+    examples, size = values.shape[0], values[0].numel()
+    splits = min(-(-size // _ROW_PART), -(-2048 // examples))
+    tiles.zero_rows_kernel[(examples * splits,)](
+        values, keep.contiguous().view(torch.uint8), size, values.stride(0), splits, BLOCK=_ROW_PART, num_warps=4
+    )
+
+
+def fits(*operands: Tensor) -> bool:
+    """Whether kernels can address these tensors: floats of at most 32 bits, and examples below 2³¹ elements."""
+    first = operands[0]
+    return first.dtype in (torch.float32, torch.float16, torch.bfloat16) and all(
+        tensor.dtype == first.dtype and tensor.numel() > 0 and _span(tensor) <= _LARGEST for tensor in operands
+    )
+
+
+def rows_are_dense(values: Tensor) -> bool:
+    """Whether each ``values[i]``, of floats, fills one stretch of memory of its own, its dimensions in any order."""
+    if values.numel() == 0 or not values.is_floating_point():
+        return False
+    expected = 1
+    for size, stride in sorted(zip(values.shape[1:], values.stride()[1:], strict=True), key=lambda pair: pair[1]):
+        if size > 1 and stride != expected:
+            return False
+        expected *= size
+    return values.shape[0] == 1 or values.stride(0) >= expected
+
+
+def _span(tensor: Tensor) -> int:
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape[1:], tensor.stride()[1:], strict=True))
+
+
+def _effective(operand: Tensor, precision: str) -> str:
+    """Products of half-precision numbers are exact in float32: the choice concerns float32 operands alone."""
+    return precision if operand.dtype == torch.float32 else "tf32"
+
+
+def _total(partial: Tensor) -> Tensor:
+    return partial.reshape(-1) if partial.shape[1] == 1 else partial.sum(1)
+
+
+def _by_token(operand: Tensor, reread: int, precision: str) -> Tensor:
+    """``[B, T, features]`` as the kernel reads it best; ``reread``: the other operand's width."""
+    if _stays(operand, operand.stride(1), operand.stride(2), reread, precision):
+        return operand
+    by_feature = operand.transpose(1, 2).unsqueeze(2)
+    return _lay_out(by_feature, (0, 0), channels_last=False).squeeze(2).transpose(1, 2)
+
+
+def _by_position(grad: Tensor, *, reread: int, precision: str) -> Tensor:
+    """``[B, O, OH, OW]`` as ``[B, O, T]``, laid out by the same rule."""
+    flat = grad.shape[3] == 1 or grad.shape[2] == 1 or grad.stride(2) == grad.shape[3] * grad.stride(3)
+    if flat and _stays(grad, grad.stride(3), grad.stride(1), reread, precision):
+        return grad.as_strided(
+            (*grad.shape[:2], grad.shape[2] * grad.shape[3]),
+            (grad.stride(0), grad.stride(1), grad.stride(3) if grad.shape[3] > 1 else grad.stride(2)),
+        )
+    return _lay_out(grad, (0, 0), channels_last=False).flatten(2)
+
+
+def _stays(operand: Tensor, along_tokens: int, along_features: int, reread: int, precision: str) -> bool:
+    if along_tokens == 1:
+        return True
+    # The ordinary units and half precision do not mind; one tile across the other operand reads everything once anyway.
+    return along_features == 1 and (operand.element_size() == 2 or precision == "ieee" or reread <= 128)
+
+
+def _framed(x: Tensor, padding: tuple[int, int], *, channels_last: bool) -> Tensor:
+    """x in a frame of zeros, with channels or with width contiguous; x itself where it is so already."""
+    ready = x.stride(1) == 1 if channels_last else x.stride(3) == 1
+    if ready and padding == (0, 0):
+        return x
+    return _lay_out(x, padding, channels_last=channels_last)
+
+
+def _lay_out(x: Tensor, padding: tuple[int, int], *, channels_last: bool) -> Tensor:
+    """A copy of ``[B, C, H, W]`` with a zero frame of ``padding``, in the memory format asked for."""
+    examples, channels, height, width = x.shape
+    rows, columns = height + 2 * padding[0], width + 2 * padding[1]
+    memory_format = torch.channels_last if channels_last else torch.contiguous_format
+    out = torch.empty(examples, channels, rows, columns, dtype=x.dtype, device=x.device, memory_format=memory_format)
+    block_c = min(64, 1 << (channels - 1).bit_length())
+    block_p = 4096 // block_c
+    blocks_c, blocks_p = -(-channels // block_c), -(-rows * columns // block_p)
+    tiles.lay_out_kernel[(examples * blocks_c * blocks_p,)](
+        *(x, out, channels, height, width, rows * columns, columns, *padding, blocks_c, blocks_p),
+        *(*x.stride(), out.stride(0), 1 if channels_last else rows * columns, channels if channels_last else 1),
+        BC=block_c,
+        BP=block_p,
+        num_warps=4,
+    )
+    return out

@@ -1,0 +1,207 @@
+# ruff: noqa: ARG001 (a fake takes what its operator takes)
+r"""Per-example gradients and their norms as operators: Triton on a GPU that has it, the plain twin elsewhere.
+
+Example i's gradient of a linear layer is :math:`P_i = L_i^T R_i`, with the output gradients :math:`L_i` and the inputs
+:math:`R_i` of its tokens; a convolution's is the same over its output positions, with the patches of the input as
+:math:`R_i`. Each operator is registered with PyTorch (``torch.ops.tacit``), so that tracing and compiling see one node.
+
+Guarantees: results repeat bit for bit on one device (no atomic sums); an example that is not finite spoils its own row
+alone. Norms are summed in float64 over tiles; within a tile products and squares are float32 (float64 squares where
+``input_precision`` is "ieee"), so a gradient with entries beyond about 1e19 in magnitude has an infinite norm, and the
+squares of entries below about 1e-23 vanish.
+"""
+
+import functools
+import importlib
+import importlib.util
+
+import torch
+from torch import Tensor
+
+from tacit.core.errors import InputError, UnsupportedError
+from tacit.gradients.kernels import twins
+from tacit.gradients.kernels.geometry import Geometry, Pair
+
+_PRECISIONS = ("ieee", "tf32")
+
+
+def product_norms(left: Tensor, right: Tensor, *, input_precision: str | None = None) -> Tensor:
+    r"""Squared Frobenius norms :math:`|L_i^T R_i|_F^2` of every example, without writing the products.
+
+    Args:
+        left: ``[B, T, m]``, float32, float16, bfloat16 or (through the twin) float64; strides are free.
+        right: ``[B, T, n]`` of the same type.
+        input_precision: "ieee" or "tf32" for float32 products on the GPU; None follows PyTorch's matmul precision.
+
+    Returns:
+        ``[B]`` in float64. No tokens, or no features, is a norm of zero.
+    """
+    if left.dim() != 3 or right.dim() != 3 or left.shape[:2] != right.shape[:2]:
+        raise InputError(
+            f"left={list(left.shape)}, right={list(right.shape)}: must be [B, T, m] and [B, T, n]. Flatten the tokens."
+        )
+    _check_types("left", left, "right", right)
+    norms: Tensor = torch.ops.tacit.product_norms(left, right, _precision(input_precision))
+    return norms
+
+
+def convolution_products(
+    x: Tensor,
+    grad: Tensor,
+    kernel_size: Pair,
+    stride: Pair = (1, 1),
+    padding: Pair = (0, 0),
+    dilation: Pair = (1, 1),
+    *,
+    groups: int = 1,
+    input_precision: str | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Every example's weight gradient of a two-dimensional convolution, written once; patches are never unfolded.
+
+    Args:
+        x: inputs ``[B, C, H, W]``, in any memory format.
+        grad: gradients of the outputs, ``[B, O, OH, OW]``, of the same type.
+        kernel_size: (KH, KW); also ``stride``, ``padding`` (with zeros) and ``dilation`` by height and width.
+        groups: must be 1.
+        input_precision: as in `product_norms`.
+        out_dtype: of the result; None keeps the type of x.
+
+    Returns:
+        ``[B, O, C * KH * KW]``, contiguous: a view as ``[B, O, C, KH, KW]`` is the gradient of the weight.
+    """
+    geometry = _check_convolution(x, grad, Geometry(kernel_size, stride, padding, dilation), groups)
+    products: Tensor = torch.ops.tacit.convolution_products(
+        x, grad, geometry.numbers, _precision(input_precision), out_dtype or x.dtype
+    )
+    return products
+
+
+def convolution_norms(
+    x: Tensor,
+    grad: Tensor,
+    kernel_size: Pair,
+    stride: Pair = (1, 1),
+    padding: Pair = (0, 0),
+    dilation: Pair = (1, 1),
+    *,
+    groups: int = 1,
+    input_precision: str | None = None,
+) -> Tensor:
+    """Squared norms of `convolution_products`, ``[B]`` in float64, without writing the products."""
+    geometry = _check_convolution(x, grad, Geometry(kernel_size, stride, padding, dilation), groups)
+    norms: Tensor = torch.ops.tacit.convolution_norms(x, grad, geometry.numbers, _precision(input_precision))
+    return norms
+
+
+def zero_rows_(values: Tensor, keep: Tensor) -> Tensor:
+    """Sets ``values[i] = 0`` in place where ``keep[i]`` is false, NaN and infinity included; returns ``values``.
+
+    With the kernel, rows that are kept are neither read nor written.
+    """
+    if values.dim() == 0 or keep.dtype != torch.bool or keep.shape != values.shape[:1] or keep.device != values.device:
+        raise InputError(
+            f"keep={list(keep.shape)} of {keep.dtype} on {keep.device}: must be [B] of bool on {values.device} for "
+            f"values={list(values.shape)}. "
+            "Pass one flag an example."
+        )
+    torch.ops.tacit.zero_rows_(values, keep)
+    return values
+
+
+@torch.library.custom_op("tacit::product_norms", mutates_args=())
+def _product_norms(left: Tensor, right: Tensor, input_precision: str) -> Tensor:
+    if _use_triton(left):
+        launch = importlib.import_module("tacit.gradients.kernels.launch")
+        if launch.fits(left, right):
+            norms: Tensor = launch.product_norms(left, right, input_precision)
+            return norms
+    return twins.product_norms(left, right)
+
+
+@torch.library.custom_op("tacit::convolution_products", mutates_args=())
+def _convolution_products(
+    x: Tensor, grad: Tensor, geometry: list[int], input_precision: str, out_dtype: torch.dtype
+) -> Tensor:
+    if _use_triton(x):
+        launch = importlib.import_module("tacit.gradients.kernels.launch")
+        if launch.fits(x, grad):
+            products: Tensor = launch.convolution(x, grad, Geometry.of(geometry), input_precision, out_dtype=out_dtype)
+            return products
+    return twins.convolution_products(x, grad, Geometry.of(geometry), out_dtype).contiguous()
+
+
+@torch.library.custom_op("tacit::convolution_norms", mutates_args=())
+def _convolution_norms(x: Tensor, grad: Tensor, geometry: list[int], input_precision: str) -> Tensor:
+    if _use_triton(x):
+        launch = importlib.import_module("tacit.gradients.kernels.launch")
+        if launch.fits(x, grad):
+            norms: Tensor = launch.convolution(x, grad, Geometry.of(geometry), input_precision, out_dtype=None)
+            return norms
+    return twins.convolution_norms(x, grad, Geometry.of(geometry))
+
+
+@torch.library.custom_op("tacit::zero_rows_", mutates_args=("values",))
+def _zero_rows_(values: Tensor, keep: Tensor) -> None:
+    if _use_triton(values):
+        launch = importlib.import_module("tacit.gradients.kernels.launch")
+        if launch.rows_are_dense(values):
+            launch.zero_rows_(values, keep)
+            return
+    twins.zero_rows_(values, keep)
+
+
+@_product_norms.register_fake
+def _(left: Tensor, right: Tensor, input_precision: str) -> Tensor:
+    return left.new_empty(left.shape[0], dtype=torch.float64)
+
+
+@_convolution_products.register_fake
+def _(x: Tensor, grad: Tensor, geometry: list[int], input_precision: str, out_dtype: torch.dtype) -> Tensor:
+    return x.new_empty(x.shape[0], grad.shape[1], x.shape[1] * Geometry.of(geometry).offsets, dtype=out_dtype)
+
+
+@_convolution_norms.register_fake
+def _(x: Tensor, grad: Tensor, geometry: list[int], input_precision: str) -> Tensor:
+    return x.new_empty(x.shape[0], dtype=torch.float64)
+
+
+@_zero_rows_.register_fake
+def _(values: Tensor, keep: Tensor) -> None:
+    return None
+
+
+@functools.cache
+def triton_is_installed() -> bool:
+    """Whether Triton can be imported here, with or without a GPU."""
+    return importlib.util.find_spec("triton") is not None
+
+
+def _use_triton(tensor: Tensor) -> bool:
+    return tensor.is_cuda and triton_is_installed()
+
+
+def _precision(input_precision: str | None) -> str:
+    if input_precision is None:
+        # PyTorch 2.9 has one setting for each backend, and refuses the older question once that has been used.
+        setting = getattr(torch.backends.cuda.matmul, "fp32_precision", None) or torch.get_float32_matmul_precision()
+        return "ieee" if setting in ("ieee", "none", "highest") else "tf32"
+    if input_precision not in _PRECISIONS:
+        raise InputError(f"input_precision={input_precision!r}: must be one of {', '.join(_PRECISIONS)}. Or pass None.")
+    return input_precision
+
+
+def _check_types(first_name: str, first: Tensor, second_name: str, second: Tensor) -> None:
+    if first.dtype != second.dtype or not first.is_floating_point() or first.device != second.device:
+        raise InputError(
+            f"{first_name}={first.dtype} on {first.device}, {second_name}={second.dtype} on {second.device}: "
+            "must be of one floating type on one device. Convert one of them."
+        )
+
+
+def _check_convolution(x: Tensor, grad: Tensor, geometry: Geometry, groups: int) -> Geometry:
+    if groups != 1:
+        raise UnsupportedError(f"groups={groups}: must be 1. Split the channels and call once for each group.")
+    geometry.check(x, grad)
+    _check_types("x", x, "grad", grad)
+    return geometry

@@ -1,0 +1,134 @@
+# mypy: ignore-errors
+# ruff: noqa: PLR0913 (a kernel takes every size and stride by itself)
+"""The Triton kernels. Imported only where Triton is installed; `launch` decides layouts, tiles and grids.
+
+One program forms one tile of one example's gradient, rows x columns, and sums over the tokens (or output positions).
+Nothing is added atomically: every program writes its own place, so results repeat bit for bit.
+
+Strides of 1 are compile-time constants, which is how Triton finds the contiguous dimension of a tile. Tensor cores want
+float32 operands contiguous along the tokens and take half precision either way; the launcher sees to that.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def squared_sum(tile, WIDE: tl.constexpr):
+    """Sum of squares as float64; WIDE squares in float64 too, where the products themselves are that exact."""
+    if WIDE:
+        tile = tile.to(tl.float64)
+    return tl.sum(tl.sum(tile * tile, 1), 0).to(tl.float64)
+
+
+@triton.jit
+def product_norms_kernel(
+    left, right, partial, T, M, N, tiles, column_tiles, lb, lt, lm, rb, rt, rn,
+    EVEN: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BT: tl.constexpr,
+):  # fmt: skip
+    """Tile of left[b].T @ right[b], squared and summed. EVEN: BT divides T, so no token needs a mask."""
+    program = tl.program_id(0)
+    example = (program // tiles).to(tl.int64)
+    tile = program % tiles
+    m = (tile // column_tiles) * BM + tl.arange(0, BM)
+    n = (tile % column_tiles) * BN + tl.arange(0, BN)
+    t = tl.arange(0, BT)
+    left_at = left + example * lb + m[:, None] * lm + t[None, :] * lt
+    right_at = right + example * rb + t[:, None] * rt + n[None, :] * rn
+    has_m = m[:, None] < M
+    has_n = n[None, :] < N
+    total = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, T, BT):
+        if EVEN:
+            a = tl.load(left_at, mask=has_m, other=0.0)
+            b = tl.load(right_at, mask=has_n, other=0.0)
+        else:
+            a = tl.load(left_at, mask=has_m & (t[None, :] < T - start), other=0.0)
+            b = tl.load(right_at, mask=has_n & (t[:, None] < T - start), other=0.0)
+        total = tl.dot(a, b, total, input_precision=PRECISION)
+        left_at += BT * lt
+        right_at += BT * rt
+    tl.store(partial + program, squared_sum(total, PRECISION == "ieee"))
+
+
+@triton.jit
+def convolution_kernel(
+    x, grad, out, T, M, tiles, column_tiles, xb, xc, xh, xw, gb, gm, gt, step_h, step_w, dilation_h, dilation_w,
+    C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, OW: tl.constexpr, CHANNELS_LAST: tl.constexpr,
+    WRITE: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BT: tl.constexpr,
+):  # fmt: skip
+    """Tile of grad[b] @ patches[b].T over a padded x: written where WRITE, else squared and summed.
+
+    An address is a position's base plus a column's offset; columns are worked out once, positions once a block. Columns
+    and positions past the end repeat the first one, which needs no mask: their grad is zero, or they are dropped below.
+    """
+    N: tl.constexpr = C * KH * KW
+    program = tl.program_id(0)
+    example = (program // tiles).to(tl.int64)
+    tile = program % tiles
+    m = (tile // column_tiles) * BM + tl.arange(0, BM)
+    n = (tile % column_tiles) * BN + tl.arange(0, BN)
+    has_m = m[:, None] < M
+    if CHANNELS_LAST:
+        channel, offset = n % C, n // C
+    else:
+        channel, offset = n // (KH * KW), n % (KH * KW)
+    column = channel * xc + (offset // KW) * (dilation_h * xh) + (offset % KW) * (dilation_w * xw)
+    # With channels last the columns past the end are masked, because choosing would hide that channels are contiguous.
+    has_n = n[None, :] < N
+    if not CHANNELS_LAST:
+        column = tl.where(n < N, column, 0)
+    x += example * xb
+    grad_at = grad + example * gb + m[:, None] * gm
+    total = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, T, BT):
+        t = start + tl.arange(0, BT)
+        base = (t // OW) * (step_h * xh) + (t % OW) * (step_w * xw)
+        if EVEN:
+            a = tl.load(grad_at + t[None, :] * gt, mask=has_m, other=0.0)
+        else:
+            a = tl.load(grad_at + t[None, :] * gt, mask=has_m & (t[None, :] < T), other=0.0)
+            base = tl.where(t < T, base, 0)
+        if CHANNELS_LAST:
+            b = tl.load(x + (base[:, None] + column[None, :]), mask=has_n, other=0.0)
+        else:
+            b = tl.trans(tl.load(x + (column[:, None] + base[None, :])))
+        total = tl.dot(a, b, total, input_precision=PRECISION)
+    if WRITE:
+        at = out + example * (M * N) + m[:, None] * N + (channel * (KH * KW) + offset)[None, :]
+        tl.store(at, total.to(out.dtype.element_ty), mask=has_m & has_n)
+    else:
+        tl.store(out + program, squared_sum(tl.where(has_n, total, 0.0), PRECISION == "ieee"))
+
+
+@triton.jit
+def lay_out_kernel(
+    x, out, C, H, W, P, PW, pad_h, pad_w, c_blocks, p_blocks, xb, xc, xh, xw, ob, oc, op,
+    BC: tl.constexpr, BP: tl.constexpr,
+):  # fmt: skip
+    """Copies x [B, C, H, W] to out [B, C, P], P padded positions in rows of PW, each side in its own strides."""
+    program = tl.program_id(0)
+    p = (program % p_blocks) * BP + tl.arange(0, BP)
+    c = (program // p_blocks % c_blocks) * BC + tl.arange(0, BC)
+    example = (program // (p_blocks * c_blocks)).to(tl.int64)
+    h = p // PW - pad_h
+    w = p % PW - pad_w
+    inside = (h >= 0) & (h < H) & (w >= 0) & (w < W)
+    has_c = c[:, None] < C
+    value = tl.load(
+        x + example * xb + c[:, None] * xc + (h * xh + w * xw)[None, :], mask=has_c & inside[None, :], other=0.0
+    )
+    tl.store(out + example * ob + c[:, None] * oc + p[None, :] * op, value, mask=has_c & (p[None, :] < P))
+
+
+@triton.jit
+def zero_rows_kernel(values, keep, size, stride, splits, BLOCK: tl.constexpr):
+    """Zeroes one of ``splits`` interleaved parts of a row; a row that is kept costs one byte read."""
+    program = tl.program_id(0)
+    row = (program // splits).to(tl.int64)
+    if tl.load(keep + row) == 0:
+        first = (program % splits).to(tl.int64) * BLOCK
+        for start in range(first, size, splits * BLOCK):
+            at = start + tl.arange(0, BLOCK)
+            tl.store(values + row * stride + at, tl.zeros((BLOCK,), values.dtype.element_ty), mask=at < size)

@@ -1,0 +1,59 @@
+"""What the kernels compute, in plain PyTorch: the definition they are tested against, and the path without Triton.
+
+Half-precision operands are widened to float32 before they are multiplied, as the kernels accumulate in float32.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tacit.gradients.kernels.geometry import Geometry
+
+_BLOCK = 1 << 26  # Elements of per-example gradients that a norm writes out at a time.
+
+
+def product_norms(left: Tensor, right: Tensor) -> Tensor:
+    """``|left[i].T @ right[i]|²`` for every example i, in float64; a block of examples is written out at a time."""
+    if left.shape[0] == 0:
+        return left.new_empty(0, dtype=torch.float64)
+    block = max(1, _BLOCK // max(1, left.shape[2] * right.shape[2]))
+    return torch.cat(
+        [
+            _squared_norms(_widened(left[i : i + block]).transpose(1, 2) @ _widened(right[i : i + block]))
+            for i in range(0, left.shape[0], block)
+        ]
+    )
+
+
+def convolution_products(x: Tensor, grad: Tensor, geometry: Geometry, out_dtype: torch.dtype) -> Tensor:
+    """``grad[i] @ patches[i].T`` for every example i: ``[B, O, C * KH * KW]``."""
+    patches = F.unfold(_widened(x), geometry.kernel_size, geometry.dilation, geometry.padding, geometry.stride)
+    return (_widened(grad).flatten(2) @ patches.transpose(1, 2)).to(out_dtype)
+
+
+def convolution_norms(x: Tensor, grad: Tensor, geometry: Geometry) -> Tensor:
+    """Squared norms of `convolution_products`, in float64; a block of examples is written out at a time."""
+    if x.shape[0] == 0:
+        return x.new_empty(0, dtype=torch.float64)
+    columns, dtype = x.shape[1] * geometry.offsets, _widened(x[:0]).dtype
+    block = max(1, _BLOCK // max(1, columns * (grad.shape[1] + grad.shape[2] * grad.shape[3])))
+    return torch.cat(
+        [
+            _squared_norms(convolution_products(x[i : i + block], grad[i : i + block], geometry, dtype))
+            for i in range(0, x.shape[0], block)
+        ]
+    )
+
+
+def zero_rows_(values: Tensor, keep: Tensor) -> None:
+    """``values[i] = 0`` where ``keep[i]`` is false, whatever stood there, NaN included."""
+    values.masked_fill_(~keep.reshape(-1, *[1] * (values.dim() - 1)), 0)
+
+
+def _widened(values: Tensor) -> Tensor:
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def _squared_norms(products: Tensor) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(products.flatten(1), dim=1, dtype=torch.float64)
+    return norms.square()

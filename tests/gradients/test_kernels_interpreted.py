@@ -1,0 +1,245 @@
+"""The Triton kernels themselves, run by Triton's interpreter on the CPU, against their plain twins in float64.
+
+The interpreter must be chosen before Triton is imported, so all cases run once in a process of their own: this file,
+run as a script, prints how far each case is from its twin. Tests here read those numbers.
+"""
+
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tacit.gradients.kernels import twins
+from tacit.gradients.kernels.geometry import Geometry
+from tacit.gradients.kernels.tuning import Tile
+
+F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
+ONE, NONE = (1, 1), (0, 0)
+
+# name: examples, tokens, m, n, type, precision, how left and right lie in memory, tile or None for the table's first.
+PRODUCTS = {
+    "one tile, sizes that divide nothing": (3, 5, 7, 9, F32, "ieee", "plain", None),
+    "rows and columns past the last tile": (2, 19, 37, 21, F32, "ieee", "plain", Tile(16, 16, 16, 1, 2)),
+    "tokens a whole number of steps": (2, 32, 20, 20, F32, "ieee", "plain", Tile(16, 32, 16, 1, 2)),
+    "one token": (2, 1, 3, 40, F32, "ieee", "plain", None),
+    "tf32 copies both operands by token": (2, 18, 140, 150, F32, "tf32", "plain", Tile(64, 128, 16, 4, 3)),
+    "left contiguous along tokens": (2, 18, 33, 17, F32, "tf32", "by token", None),
+    "no unit stride": (2, 18, 33, 17, F32, "tf32", "strided", None),
+    "a slice of a wider tensor": (2, 18, 33, 17, F32, "ieee", "slice", None),
+    "left narrower than right": (2, 6, 4, 30, F32, "ieee", "plain", None),
+    "bfloat16": (2, 21, 33, 18, BF16, "ieee", "plain", None),
+    "float16 by token": (2, 21, 33, 18, F16, "tf32", "by token", None),
+}
+# name: examples, channels, height, width, outputs, geometry, type, precision, memory format, tile or None.
+CONVOLUTIONS = {
+    "3x3, padding": (2, 3, 6, 5, 4, Geometry((3, 3), ONE, ONE, ONE), F32, "ieee", "contiguous", None),
+    "3x3, tf32": (2, 3, 6, 5, 4, Geometry((3, 3), ONE, ONE, ONE), F32, "tf32", "contiguous", None),
+    "one channel, 8x8, stride 2": (
+        2,
+        1,
+        12,
+        12,
+        16,
+        Geometry((8, 8), (2, 2), (3, 3), ONE),
+        F32,
+        "tf32",
+        "contiguous",
+        None,
+    ),
+    "4x4, stride 2, no padding": (2, 5, 9, 9, 18, Geometry((4, 4), (2, 2), NONE, ONE), F32, "ieee", "contiguous", None),
+    "dilation": (2, 2, 9, 8, 3, Geometry((3, 2), ONE, (2, 1), (2, 3)), F32, "ieee", "contiguous", None),
+    "all of them different by side": (
+        *(2, 3, 11, 9, 5, Geometry((3, 2), (2, 3), (2, 1), (2, 1)), F32, "ieee", "contiguous", Tile(16, 16, 16, 1, 2)),
+    ),
+    "channels last": (2, 4, 6, 5, 20, Geometry((3, 3), ONE, ONE, ONE), F32, "ieee", "channels_last", None),
+    "channels last, tf32, many columns": (
+        *(2, 16, 5, 5, 17, Geometry((3, 3), ONE, ONE, ONE), F32, "tf32", "channels_last", Tile(16, 64, 16, 2, 2)),
+    ),
+    "channels last without padding": (
+        2,
+        4,
+        6,
+        5,
+        3,
+        Geometry((1, 1), ONE, NONE, ONE),
+        F32,
+        "ieee",
+        "channels_last",
+        None,
+    ),
+    "bfloat16 gathers channels": (
+        *(2, 8, 6, 5, 17, Geometry((3, 3), ONE, ONE, ONE), BF16, "tf32", "contiguous", Tile(16, 32, 16, 1, 2)),
+    ),
+    "bfloat16 channels last as it is": (
+        *(2, 8, 6, 5, 4, Geometry((2, 2), (2, 2), NONE, ONE), BF16, "tf32", "channels_last", None),
+    ),
+    "bfloat16, three channels": (2, 3, 6, 5, 4, Geometry((3, 3), ONE, ONE, ONE), BF16, "tf32", "contiguous", None),
+    "one output position": (2, 3, 3, 3, 4, Geometry((3, 3), ONE, NONE, ONE), F32, "ieee", "contiguous", None),
+    "output one wide": (2, 3, 5, 3, 4, Geometry((3, 3), ONE, NONE, ONE), F32, "ieee", "channels_last", None),
+    "strided input": (2, 3, 6, 5, 4, Geometry((3, 3), ONE, NONE, ONE), F32, "ieee", "strided", None),
+}
+# name: shape, type, how it lies in memory, rows kept.
+ROWS = {
+    "long rows": ((3, 9001), F32, "contiguous", (True, False, True)),
+    "all kept": ((3, 40), F32, "contiguous", (True, True, True)),
+    "none kept": ((2, 3, 5), BF16, "contiguous", (False, False)),
+    "channels last": ((3, 4, 3, 5), F32, "channels_last", (False, True, False)),
+    "rows of a wider tensor": ((3, 7), torch.float64, "slice", (False, True, False)),
+    "scalars": ((4,), F32, "contiguous", (False, True, False, True)),
+}
+TOLERANCE = 2e-6  # Products are exact in float32 or nearly so; sums are short. TF32 is float32 to the interpreter.
+
+
+def _random(*shape, seed):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def _placed(values, how):
+    """The same numbers in another layout."""
+    if how == "by token":
+        return values.transpose(1, 2).contiguous().transpose(1, 2)
+    if how == "channels_last":
+        return values.contiguous(memory_format=torch.channels_last)
+    if how in ("strided", "slice"):
+        step = 2 if how == "strided" else 1
+        wide = torch.full((*values.shape[:-1], 2 * values.shape[-1] + 3), torch.nan, dtype=values.dtype)
+        part = wide[..., 1 : 1 + step * values.shape[-1] : step]
+        return part.copy_(values)
+    return values
+
+
+def _error(found, expected):
+    """The largest error, relative to the largest value of its example."""
+    assert found.shape == expected.shape, (found.shape, expected.shape)
+    scale = expected.double().flatten(1).abs().amax(1, keepdim=True)
+    return float(((found.double() - expected.double()).flatten(1).abs() / scale).max())
+
+
+def _product_error(examples, tokens, m, n, dtype, precision, how, tile):
+    from tacit.gradients.kernels import launch
+
+    left = _placed(_random(examples, tokens, m, seed=0).to(dtype), how)
+    right = _random(examples, tokens, n, seed=1).to(dtype)
+    with _tile(launch, tile):
+        found = launch.product_norms(left, right, precision)
+    assert found.dtype == torch.float64
+    return _error(found[:, None], twins.product_norms(left.double(), right.double())[:, None])
+
+
+def _convolution_errors(examples, channels, height, width, outputs, geometry, dtype, precision, how, tile):
+    from tacit.gradients.kernels import launch
+
+    x = _placed(_random(examples, channels, height, width, seed=0).to(dtype), how)
+    size = geometry.output_size(height, width)
+    grad = _placed(_random(examples, outputs, *size, seed=1).to(dtype), how)
+    expected = twins.convolution_products(x.double(), grad.double(), geometry, torch.float64)
+    with _tile(launch, tile):
+        products = launch.convolution(x, grad, geometry, precision, out_dtype=F32)
+        norms = launch.convolution(x, grad, geometry, precision, out_dtype=None)
+    assert products.is_contiguous()
+    return max(
+        _error(products, expected),
+        _error(norms[:, None], twins.convolution_norms(x.double(), grad.double(), geometry)[:, None]),
+    )
+
+
+def _rows_error(shape, dtype, how, kept):
+    from tacit.gradients.kernels import launch
+
+    values, keep = _placed(_random(*shape, seed=0).to(dtype), how), torch.tensor(kept)
+    values[~keep] = torch.nan
+    expected = values.clone()
+    twins.zero_rows_(expected, keep)
+    assert launch.rows_are_dense(values)
+    launch.zero_rows_(values, keep)
+    return 0.0 if torch.equal(values, expected) else 1.0
+
+
+class _tile:  # noqa: N801
+    """Makes the launcher use one tile of the test's choosing."""
+
+    def __init__(self, launch, tile):
+        self.launch, self.tile, self.table = launch, tile, launch.candidates
+
+    def __enter__(self):
+        if self.tile:
+            self.launch.candidates = lambda *_: [self.tile]
+
+    def __exit__(self, *_):
+        self.launch.candidates = self.table
+
+
+def _non_finite_examples_stay_apart():
+    from tacit.gradients.kernels import launch
+
+    left, right = _random(3, 5, 7, seed=0).float(), _random(3, 5, 9, seed=1).float()
+    expected = twins.product_norms(left.double(), right.double())
+    left[1, 2, 3] = torch.inf
+    found = launch.product_norms(left, right, "ieee")
+    assert not torch.isfinite(found[1])
+    return _error(found[[0, 2], None], expected[[0, 2], None])
+
+
+def _teach_the_interpreter_bfloat16():
+    """It stores bfloat16 as integers, and its dot product would multiply those."""
+    from triton import language
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    dot = InterpreterBuilder.create_dot
+
+    def float32(handle):
+        return TensorHandle((handle.data.astype("uint32") << 16).view("float32"), language.float32)
+
+    def widened(builder, a, b, *rest):
+        if a.dtype.scalar == language.bfloat16:
+            a, b = float32(a), float32(b)
+        return dot(builder, a, b, *rest)
+
+    InterpreterBuilder.create_dot = widened
+
+
+def _run_all():
+    _teach_the_interpreter_bfloat16()
+    errors = {f"product: {name}": _product_error(*case) for name, case in PRODUCTS.items()}
+    errors |= {f"convolution: {name}": _convolution_errors(*case) for name, case in CONVOLUTIONS.items()}
+    errors |= {f"rows: {name}": _rows_error(*case) for name, case in ROWS.items()}
+    errors["an infinite example spoils its own norm alone"] = _non_finite_examples_stay_apart()
+    return errors
+
+
+NAMES = [
+    *(f"product: {name}" for name in PRODUCTS),
+    *(f"convolution: {name}" for name in CONVOLUTIONS),
+    *(f"rows: {name}" for name in ROWS),
+    "an infinite example spoils its own norm alone",
+]
+
+
+@pytest.fixture(scope="module")
+def errors():
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("Triton is not installed")
+    source = pathlib.Path(__file__).parents[2] / "src"
+    ran = subprocess.run(
+        [sys.executable, __file__],
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    return json.loads(ran.stdout)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kernel_equals_its_twin(errors, name):
+    assert errors[name] < TOLERANCE
+
+
+if __name__ == "__main__":
+    print(json.dumps(_run_all()))  # noqa: T201
