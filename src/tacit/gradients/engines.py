@@ -156,8 +156,7 @@ class BookkeepingEngine:
 
         It runs once for each form; again only while it had nothing to see mixing by, such as one example alone.
         """
-        modes = tuple(module.training for module in self._model.modules())
-        form = (frozenset(trainable(self._model)), modes, form_of(batch, examples))
+        form = self.form(batch, examples)
         ways, conclusive = self._found.get(form, ([], False))
         if not conclusive:
             rows = distinct_rows(batch, examples, PROBED)
@@ -166,6 +165,16 @@ class BookkeepingEngine:
                 ways = findings.ways
                 self._found[form] = ways, findings.finite and len(rows) > 1
         return ways
+
+    def form(self, batch: tuple[Any, ...], examples: int) -> Hashable:
+        """What decides, but for values, which operations a pass runs: the batch's form, and the modes of the model."""
+        modes = tuple(module.training for module in self._model.modules())
+        return frozenset(trainable(self._model)), modes, form_of(batch, examples)
+
+    @property
+    def parts(self) -> tuple[nn.Module, LossFunction, BoundClipping, Strategies]:
+        """What the engine is made of, for whoever traces it."""
+        return self._model, self._loss_fn, self._bound, self._strategies
 
     def _probe(self, batch: tuple[Any, ...], examples: int, rows: list[int]) -> Findings:
         parameters = trainable(self._model)

@@ -48,25 +48,31 @@ class StandardisedConv2d(nn.Module):
         return F.conv2d(images, kernels, self.bias, stride=self.stride, padding=self.padding)
 
 
+def _convolution(inputs: int, outputs: int, kernel_size: int, stride: int, *, standardise: bool) -> nn.Module:
+    if standardise:
+        return StandardisedConv2d(inputs, outputs, kernel_size, stride=stride)
+    return nn.Conv2d(inputs, outputs, kernel_size, stride=stride, padding=kernel_size // 2)
+
+
 class _Unit(nn.Sequential):
     """ReLU, group normalisation, convolution: the order that every branch keeps."""
 
-    def __init__(self, inputs: int, outputs: int, kernel_size: int, stride: int) -> None:
+    def __init__(self, inputs: int, outputs: int, kernel_size: int, stride: int, *, standardise: bool) -> None:
         super().__init__(
             nn.ReLU(),
             nn.GroupNorm(_GROUPS, inputs),
-            StandardisedConv2d(inputs, outputs, kernel_size, stride=stride),
+            _convolution(inputs, outputs, kernel_size, stride, standardise=standardise),
         )
 
 
 class _Block(nn.Module):
     """Two units beside a skip connection; where the shape changes it is a unit with a 1x1 convolution."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int, *, project: bool) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int, *, project: bool, standardise: bool) -> None:
         super().__init__()
-        self.first = _Unit(inputs, outputs, 3, stride)
-        self.second = _Unit(outputs, outputs, 3, 1)
-        self.skip = _Unit(inputs, outputs, 1, stride) if project else nn.Identity()
+        self.first = _Unit(inputs, outputs, 3, stride, standardise=standardise)
+        self.second = _Unit(outputs, outputs, 3, 1, standardise=standardise)
+        self.skip = _Unit(inputs, outputs, 1, stride, standardise=standardise) if project else nn.Identity()
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         residual: torch.Tensor = self.second(self.first(images))
@@ -79,22 +85,25 @@ class WideResNet(nn.Module):
     and 64 times ``width`` channels and strides 1, 2, 2, then ReLU, group normalisation, the mean over
     positions, and an affine map.
 
-    WRN-16-4 has about 2.75 million parameters on colour images with ten classes.
+    WRN-16-4 has about 2.75 million parameters on colour images with ten classes. ``standardise=False`` takes ordinary
+    convolutions.
     """
 
-    def __init__(self, depth: int, width: int, channels: int, classes: int) -> None:
+    def __init__(self, depth: int, width: int, channels: int, classes: int, *, standardise: bool = True) -> None:
         super().__init__()
         for name, value in (("width", width), ("channels", channels), ("classes", classes)):
             check_count(name, value)
         if check_count("depth", depth, minimum=10) % 6 != 4:
             raise InputError(f"depth={depth}: must be 4 above a multiple of 6. Take 10, 16, 22, 28 or 40.")
-        self.stem = StandardisedConv2d(channels, _STEM_CHANNELS, 3)
+        self.stem = _convolution(channels, _STEM_CHANNELS, 3, 1, standardise=standardise)
         blocks: list[_Block] = []
         before = _STEM_CHANNELS
         for outputs, stride in zip((16 * width, 32 * width, 64 * width), (1, 2, 2), strict=True):
             for index in range((depth - 4) // 6):
                 first = index == 0
-                blocks.append(_Block(before, outputs, stride if first else 1, project=first))
+                blocks.append(
+                    _Block(before, outputs, stride if first else 1, project=first, standardise=standardise)
+                )
                 before = outputs
         self.blocks = nn.Sequential(*blocks)
         self.norm = nn.GroupNorm(_GROUPS, before)
@@ -106,11 +115,13 @@ class WideResNet(nn.Module):
         return logits
 
 
-def wide_resnet(input_shape: Sequence[int], classes: int, *, depth: int = 16, width: int = 4) -> WideResNet:
+def wide_resnet(
+    input_shape: Sequence[int], classes: int, *, depth: int = 16, width: int = 4, standardise: bool = True
+) -> WideResNet:
     """A `WideResNet` for images of ``input_shape`` (channels, height, width), with at least 8x8 pixels."""
     if len(input_shape) != 3 or min(input_shape[1:]) < 8:
         raise InputError(
             f"input_shape={tuple(input_shape)}: a WRN takes images (channels, height, width) from 8x8. "
             "Take mlp or linear for other inputs."
         )
-    return WideResNet(depth, width, input_shape[0], classes)
+    return WideResNet(depth, width, input_shape[0], classes, standardise=standardise)

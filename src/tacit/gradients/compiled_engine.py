@@ -1,0 +1,109 @@
+"""Book-keeping whose whole step is compiled: the same function, as fast as the arithmetic allows.
+
+Compiling takes seconds to a minute for each shape of batch, so it starts on request or when it will pay, runs beside
+the training, and every step until then is an eager one. A model that cannot be compiled stays eager and says why.
+"""
+
+import dataclasses
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tacit.core.errors import UnsupportedError
+from tacit.gradients.batches import count_examples, device_of, form_of, leaves
+from tacit.gradients.compiling import Compilation, Replay, can_compile
+from tacit.gradients.engines import BookkeepingEngine
+from tacit.gradients.rounding import operand_bits
+from tacit.gradients.tracing import trace
+
+_SHAPES = 4  # programs at most; a lot of any other shape runs eagerly
+
+
+@dataclasses.dataclass
+class _Program:
+    compilation: Compilation
+    replay: Replay | None = None
+
+
+class CompiledEngine:
+    """Runs compiled programs where there are any, and the eager engine otherwise."""
+
+    name = BookkeepingEngine.name
+
+    def __init__(self, eager: BookkeepingEngine) -> None:
+        self.eager = eager
+        self.state = "eager, since nothing was compiled yet"
+        self._programs: dict[Hashable, _Program] = {}
+        self._asked, self._wait, self._refused = False, False, False
+
+    def start(self, *, wait: bool) -> None:
+        """From now on shapes are compiled as they come; ``wait`` makes the first batch of a shape wait for it."""
+        self._asked, self._wait = True, wait
+
+    @property
+    def asked(self) -> bool:
+        return self._asked
+
+    def __call__(self, batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        if not self._asked or self._refused or not len(mask):
+            return self.eager(batch, mask)
+        form = self._form(batch, mask)
+        program = self._programs.get(form)
+        if program is None:
+            result = self.eager(batch, mask)  # finds layouts and times the ways to each norm
+            if len(self._programs) < _SHAPES:
+                program = self._compile(form, batch, mask)
+            if program is None or not program.compilation.ready:
+                return result
+        if program.compilation.failure is not None:
+            self._refuse(program.compilation.failure)
+        if not program.compilation.ready:
+            return self.eager(batch, mask)
+        return self._run(program, batch, mask)
+
+    def _compile(self, form: Hashable, batch: tuple[Any, ...], mask: Tensor) -> _Program | None:
+        examples = count_examples(batch)
+        ways = self.eager.ways(batch, examples)
+        device = device_of(batch)
+        try:
+            if len(ways) != 1:
+                raise UnsupportedError("the model takes several ways through its code")
+            if not can_compile(device):
+                raise UnsupportedError(f"no compiler for {device.type}: install Triton for GPUs, g++ for the CPU")
+            traced = trace(*self.eager.parts, ways[0], (batch, mask))
+        except UnsupportedError as error:
+            self._refuse(str(error))
+            return None
+        program = _Program(Compilation(traced, traced.inputs(batch, mask), wait=self._wait))
+        self._programs[form] = program
+        return program
+
+    def _refuse(self, reason: str) -> None:
+        self._refused = True
+        self.state = f"eager, because it could not be compiled: {reason}"
+
+    def _run(self, program: _Program, batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        traced = program.compilation.trace
+        rest = [*leaves(batch), mask]
+        if mask.is_cuda:
+            if program.replay is None or not program.replay.fits(traced.state):
+                program.replay = Replay(program.compilation.program, traced.state, rest)
+            results = program.replay(rest)
+        else:
+            results = program.compilation.program(traced.inputs(batch, mask))
+        self.state = "compiled, in one CUDA graph" if mask.is_cuda else "compiled"
+        *sums, norms = results
+        return dict(zip(traced.names, sums, strict=True)), norms
+
+    def _form(self, batch: tuple[Any, ...], mask: Tensor) -> Hashable:
+        examples = count_examples(batch)
+        kind = mask.device.type
+        autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        return (
+            examples,
+            self.eager.form(batch, examples),
+            tuple((leaf.stride(), leaf.device) for leaf in leaves(batch)),
+            (autocast, operand_bits()),
+        )

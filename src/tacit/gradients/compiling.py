@@ -1,0 +1,103 @@
+"""From a traced clipped sum to machine code: inductor, and one CUDA graph for the whole of it on a GPU.
+
+Inductor keeps what it generated on disk, so that a later run with the same model and shapes starts at once.
+"""
+
+import os
+import shutil
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tacit.gradients.tracing import Program, Trace
+
+_WARM_UP_CALLS = 2
+
+
+def can_compile(device: torch.device) -> bool:
+    """Whether there is a compiler for this device: Triton for GPUs, one for C++ on the CPU."""
+    if device.type == "cuda":
+        return bool(torch.utils._triton.has_triton())
+    compilers = (os.environ.get("CXX"), "g++", "clang++")
+    return device.type == "cpu" and any(name and shutil.which(name) for name in compilers)
+
+
+def compile_graph(trace: Trace, inputs: Sequence[Tensor]) -> Program:
+    """Machine code for one shape."""
+    with torch.no_grad():
+        compiled = torch._inductor.compile(trace.graph, list(inputs))
+
+    def call(arguments: list[Tensor]) -> list[Tensor]:
+        with torch.no_grad():
+            return list(compiled(*arguments))
+
+    return call
+
+
+class Replay:
+    """A program captured in a CUDA graph: one launch for the whole of it.
+
+    The model's tensors are read where they are; a batch is copied into the graph's own. The results lie in the graph's
+    memory and are overwritten by the next call.
+    """
+
+    def __init__(self, program: Program, state: Sequence[Tensor], rest: Sequence[Tensor]) -> None:
+        self._addresses = [tensor.data_ptr() for tensor in state]
+        self._rest = [tensor.clone() for tensor in rest]
+        arguments = [*(tensor.detach() for tensor in state), *self._rest]
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(_WARM_UP_CALLS):
+                program(list(arguments))
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.empty_cache()
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._results = program(list(arguments))
+
+    def fits(self, state: Sequence[Tensor]) -> bool:
+        """Whether the model's tensors are still where they were."""
+        return [tensor.data_ptr() for tensor in state] == self._addresses
+
+    def __call__(self, rest: Sequence[Tensor]) -> list[Tensor]:
+        for place, tensor in zip(self._rest, rest, strict=True):
+            if place is not tensor:
+                place.copy_(tensor, non_blocking=True)
+        self._graph.replay()
+        return self._results
+
+
+class Compilation:
+    """A compilation in the background: eager steps go on until `ready`.
+
+    Attributes:
+        failure: why it failed, where it did.
+    """
+
+    def __init__(self, trace: Trace, inputs: Sequence[Tensor], *, wait: bool) -> None:
+        self.trace = trace
+        self.failure: str | None = None
+        self._program: Program | None = None
+        self._thread = threading.Thread(target=self._run, args=(list(inputs),), daemon=True)
+        self._thread.start()
+        if wait:
+            self._thread.join()
+
+    @property
+    def ready(self) -> bool:
+        return self._program is not None
+
+    @property
+    def program(self) -> Program:
+        assert self._program is not None
+        return self._program
+
+    def _run(self, inputs: list[Any]) -> None:
+        try:
+            self._program = compile_graph(self.trace, inputs)
+        except Exception as error:
+            self.failure = (str(error).strip().splitlines() or [type(error).__name__])[0]

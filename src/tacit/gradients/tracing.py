@@ -1,0 +1,109 @@
+"""The clipped sum of one batch shape as one graph of plain tensor operations, forward and backward pass included.
+
+Book-keeping asks for no value on its way (no example's finiteness, no branch), so one pass over fake tensors sees all
+of it: the model's operations, the backward pass to the layers' outputs, norms, factors and the weighted sums. What the
+model decides by values cannot be traced and is refused; it then runs step by step as before.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from tacit.clipping import BoundClipping
+from tacit.core.errors import TacitError, UnsupportedError
+from tacit.gradients.batches import count_examples, leaves, map_leaves
+from tacit.gradients.clipped_sum import sum_clipped
+from tacit.gradients.losses import LossFunction, losses_of, trainable
+from tacit.gradients.recorder import Recorder, Step
+from tacit.gradients.strategies import Strategies
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """A graph and how to call it.
+
+    Attributes:
+        graph: takes the tensors of ``state``, those of the batch, and the mask; gives one sum for each name, then the
+            norms.
+        state: the model's parameters and buffers, whose present values every call takes.
+        names: the parameters that have a sum.
+    """
+
+    graph: GraphModule
+    state: tuple[Tensor, ...]
+    names: tuple[str, ...]
+
+    def inputs(self, batch: tuple[Any, ...], mask: Tensor) -> list[Tensor]:
+        """The graph's arguments for this batch."""
+        return [*(tensor.detach() for tensor in self.state), *leaves(batch), mask]
+
+
+class _Computation(nn.Module):
+    """The whole computation as a module, so that torch.func can run it with other tensors in the model's places."""
+
+    def __init__(
+        self, model: nn.Module, loss_fn: LossFunction, bound: BoundClipping, strategies: Strategies, steps: Sequence[Step]
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self._loss_fn, self._bound, self._strategies, self._steps = loss_fn, bound, strategies, steps
+
+    def forward(self, batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        examples = count_examples(batch)
+        with torch.enable_grad():
+            recorder = Recorder(dict(trainable(self.model)), examples, self._steps)
+            with recorder:
+                losses = losses_of(self._loss_fn, self.model, batch, examples)
+            grads = recorder.gradients(losses)
+        with torch.no_grad():
+            return sum_clipped(grads, self._bound, mask, self._strategies, branch_free=True)
+
+
+def trace(
+    model: nn.Module,
+    loss_fn: LossFunction,
+    bound: BoundClipping,
+    strategies: Strategies,
+    steps: Sequence[Step],
+    example: tuple[tuple[Any, ...], Tensor],
+) -> Trace:
+    """Traces the clipped sum for batches of the shape of ``example``, which is a batch and its mask.
+
+    Raises:
+        UnsupportedError: the model or its loss decides by values, or does what tracing cannot follow.
+    """
+    batch, mask = example
+    computation = _Computation(model, loss_fn, bound, strategies, steps)
+    state = {**dict(computation.named_parameters()), **dict(computation.named_buffers())}
+    requires_grad = {name: tensor.requires_grad for name, tensor in state.items()}
+    found: list[str] = []
+
+    def run(*inputs: Tensor) -> list[Tensor]:
+        tensors = iter(inputs)
+        swapped = {name: next(tensors).detach().requires_grad_(requires_grad[name]) for name in state}
+        placed = map_leaves(lambda _: next(tensors), batch)
+        sums, norms = torch.func.functional_call(computation, swapped, (placed, next(tensors)))
+        found[:] = list(sums)
+        return [*sums.values(), norms]
+
+    values = [*(tensor.detach() for tensor in state.values()), *leaves(batch), mask]
+    try:
+        graph = make_fx(run, tracing_mode="fake", _allow_non_fake_inputs=True)(*values)
+    except TacitError:
+        raise
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UnsupportedError(
+            f"model: cannot be compiled ({reason}), so it runs step by step. Keep Python code that depends on tensors' "
+            "values out of its forward pass, or set compile=False."
+        ) from error
+    return Trace(graph, tuple(state.values()), tuple(found))
+
+
+Program = Callable[[list[Tensor]], list[Tensor]]
+"""A compiled graph: the same arguments and results as the graph, in lists."""
