@@ -9,6 +9,7 @@ This is the plain form, vectorised over blocks; `tacit.core.kernels.chacha_norma
 """
 
 import hashlib
+import operator
 from collections.abc import Iterable
 
 import numpy as np
@@ -60,10 +61,14 @@ def nonces_for(names: Iterable[str]) -> dict[str, Nonce]:
 
 
 def check_nonce(nonce: Nonce) -> Nonce:
-    """Three words of 32 bits."""
-    if len(nonce) != 3 or not all(0 <= word < 2**32 for word in nonce):
+    """Three words of 32 bits, as Python's whole numbers."""
+    try:
+        first, second, third = (operator.index(word) for word in nonce)
+    except (TypeError, ValueError):
+        first = second = third = -1
+    if not all(0 <= word < 2**32 for word in (first, second, third)):
         raise InputError(f"nonce={nonce!r}: must be three whole numbers of 32 bits. Take it from nonce_for(name).")
-    return nonce
+    return first, second, third
 
 
 def keystream(key: Words, nonce: Nonce, first_block: int, blocks: int) -> Words:

@@ -48,7 +48,7 @@ def key_tensor(key: bytes, *, device: torch.device | str) -> Tensor:
 def add_normal_(values: Tensor, scale: float, key: Tensor, nonce: Nonce) -> None:
     r"""Adds ``scale`` times standard normal noise to ``values``, in place: :math:`v_i \mathrel{+}= s z_i`.
 
-    The noise is a function of ``key``, ``nonce`` and the number of values, on every device the same up to rounding.
+    The noise of a value is a function of ``key``, ``nonce`` and its place, on every device the same up to rounding.
     The guarantee rests on the caller: a pair of key and nonce is used once. A key belongs to a step of a run
     (`Randomness.device_key`), a nonce to a parameter (`tacit.core.chacha.nonces_for`).
 
@@ -64,8 +64,7 @@ def add_normal_(values: Tensor, scale: float, key: Tensor, nonce: Nonce) -> None
         nonce: three words of 32 bits, see `tacit.core.chacha.nonce_for`.
     """
     _check(values, key)
-    check_non_negative("scale", scale)
-    chacha.check_nonce(nonce)
+    scale, nonce = check_non_negative("scale", scale), chacha.check_nonce(nonce)
     _check_count(values.numel(), _normals_per_block(values.dtype))
     if values.numel() == 0:
         return
@@ -82,7 +81,9 @@ def _check(values: Tensor, key: Tensor) -> None:
     if values.dtype not in _DTYPES:
         raise InputError(f"values: has dtype {values.dtype}, must be a real floating type. Convert it first.")
     if not values.is_contiguous():
-        raise InputError(f"values: has strides {values.stride()}, must be contiguous. Pass values.contiguous().")
+        raise InputError(
+            f"values: has strides {values.stride()}, must be contiguous. Pass a permuted view that is, or work on a copy."
+        )
     if key.dtype != torch.int32 or key.shape != (8,) or not key.is_contiguous():
         raise InputError(f"key: is {key.dtype} of shape {tuple(key.shape)}, must be 8 int32 words. Use key_tensor().")
     if key.device != values.device:

@@ -8,7 +8,7 @@ Nothing of a launch depends on the key, which is read on the device: a captured 
 tensor then holds.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import triton
 import triton.language as tl
@@ -48,7 +48,15 @@ _WORDS = ["nonce0", "nonce1", "nonce2"]
 
 
 @triton.jit(do_not_specialize=["count", *_WORDS])
-def _add_normal_kernel(values: Any, count: Any, scale: Any, key: Any, nonce0: Any, nonce1: Any, nonce2: Any) -> None:
+def _add_normal_kernel(
+    values: tl.tensor,
+    count: tl.tensor,
+    scale: tl.tensor,
+    key: tl.tensor,
+    nonce0: tl.tensor,
+    nonce1: tl.tensor,
+    nonce2: tl.tensor,
+) -> None:
     lane = tl.arange(0, _TILE)
     tile = tl.program_id(0)
     words = _block(key, tile * _TILE + lane, nonce0, nonce1, nonce2)
@@ -60,14 +68,22 @@ def _add_normal_kernel(values: Any, count: Any, scale: Any, key: Any, nonce0: An
 
 
 @triton.jit
-def _add(values: Any, at: Any, count: Any, noise: Any) -> None:
+def _add(values: tl.tensor, at: tl.tensor, count: tl.tensor, noise: tl.tensor) -> None:
     """Adds in float32 and rounds once to the type of the values."""
     held = tl.load(values + at, mask=at < count)
     tl.store(values + at, (held.to(tl.float32) + noise).to(held.dtype), mask=at < count)
 
 
 @triton.jit(do_not_specialize=["blocks", "first_block", *_WORDS])
-def _keystream_kernel(out: Any, blocks: Any, key: Any, first_block: Any, nonce0: Any, nonce1: Any, nonce2: Any) -> None:
+def _keystream_kernel(
+    out: tl.tensor,
+    blocks: tl.tensor,
+    key: tl.tensor,
+    first_block: tl.tensor,
+    nonce0: tl.tensor,
+    nonce1: tl.tensor,
+    nonce2: tl.tensor,
+) -> None:
     column = tl.program_id(0) * _TILE + tl.arange(0, _TILE)
     words = _block(key, first_block + column, nonce0, nonce1, nonce2)
     for row in tl.static_range(16):
@@ -75,7 +91,7 @@ def _keystream_kernel(out: Any, blocks: Any, key: Any, first_block: Any, nonce0:
 
 
 @triton.jit
-def _block(key: Any, counter: Any, nonce0: Any, nonce1: Any, nonce2: Any) -> Any:
+def _block(key: tl.tensor, counter: tl.tensor, nonce0: tl.tensor, nonce1: tl.tensor, nonce2: tl.tensor) -> tl.tuple:
     """The block function of RFC 8439, section 2.3: sixteen words for every counter."""
     zero = tl.zeros([_TILE], tl.uint32)
     k0, k1, k2, k3 = _key_word(key, 0), _key_word(key, 1), _key_word(key, 2), _key_word(key, 3)
@@ -102,17 +118,17 @@ def _block(key: Any, counter: Any, nonce0: Any, nonce1: Any, nonce2: Any) -> Any
 
 
 @triton.jit
-def _key_word(key: Any, index: Any) -> Any:
+def _key_word(key: tl.tensor, index: tl.tensor) -> tl.tensor:
     return _unsigned(tl.load(key + index))
 
 
 @triton.jit
-def _unsigned(word: Any) -> Any:
+def _unsigned(word: tl.tensor) -> tl.tensor:
     return word.to(tl.uint32, bitcast=True)
 
 
 @triton.jit
-def _quarter_round(a: Any, b: Any, c: Any, d: Any) -> Any:
+def _quarter_round(a: tl.tensor, b: tl.tensor, c: tl.tensor, d: tl.tensor) -> tl.tuple:
     a += b
     d = _rotate_left(d ^ a, 16)
     c += d
@@ -125,12 +141,12 @@ def _quarter_round(a: Any, b: Any, c: Any, d: Any) -> Any:
 
 
 @triton.jit
-def _rotate_left(word: Any, bits: tl.constexpr) -> Any:
+def _rotate_left(word: tl.tensor, bits: tl.constexpr) -> tl.tensor:
     return (word << bits) | (word >> (32 - bits))
 
 
 @triton.jit
-def _normals(high: Any, low: Any, angle: Any) -> Any:
+def _normals(high: tl.tensor, low: tl.tensor, angle: tl.tensor) -> tl.tuple:
     """Box-Muller: the radius from 64 bits, the angle from 32, of which two are the signs."""
     radius = tl.sqrt(-2.0 * _log_uniform(high, low))
     part = angle & 0x3FFFFFFF
@@ -140,7 +156,7 @@ def _normals(high: Any, low: Any, angle: Any) -> Any:
 
 
 @triton.jit
-def _log_uniform(high: Any, low: Any) -> Any:
+def _log_uniform(high: tl.tensor, low: tl.tensor) -> tl.tensor:
     """log((m + 1/2) / 2^64) of the 64-bit number m, to float32's relative precision near 0 and near 1 alike.
 
     The upper half of the numbers is mirrored, so that 1 - u is as exact as u. Then the usual reduction: a power of two
@@ -168,7 +184,7 @@ def _log_uniform(high: Any, low: Any) -> Any:
 
 
 @triton.jit
-def _sin_quarter_turns(part: Any) -> Any:
+def _sin_quarter_turns(part: tl.tensor) -> tl.tensor:
     """sin(pi/2 t) for t = (part + 1/2) / 2^30: the odd polynomial of degree 9 of least relative error on (0, 1)."""
     t = (part.to(tl.float32) + 0.5) * 2.0**-30
     square = t * t

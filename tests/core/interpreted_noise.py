@@ -1,0 +1,67 @@
+"""Runs the noise kernels in Triton's interpreter, in a process of its own, and saves what they computed.
+
+Triton reads TRITON_INTERPRET when it is imported, so that one process cannot hold both kinds. Called as
+``TRITON_INTERPRET=1 python interpreted_noise.py WORDS.npy OUT.npz``; `WORDS` holds 128 triples of words for Box-Muller.
+"""
+
+import sys
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from rfc8439 import VECTORS
+
+from tacit.core.chacha import Nonce
+from tacit.core.device_noise import key_tensor
+from tacit.core.kernels import chacha_normal
+from tacit.core.kernels.chacha_normal import _normals
+
+KEY = bytes(range(7, 39))
+NONCE = (2**32 - 1, 0, 2**31)
+COUNT = 1700  # a whole tile of 1280 values and a part of the next
+GUARD = 20
+SCALE = 0.7
+
+
+@triton.jit
+def _normals_kernel(words, out):
+    lane = tl.arange(0, 128)
+    high, low = tl.load(words + lane), tl.load(words + 128 + lane)
+    first, second = _normals(high, low, tl.load(words + 256 + lane))
+    tl.store(out + lane, first)
+    tl.store(out + 128 + lane, second)
+
+
+def _keystream(key: bytes, nonce: Nonce, first_block: int, blocks: int) -> np.ndarray:
+    words = torch.zeros(16, blocks, dtype=torch.int32)
+    chacha_normal.keystream_(words, key_tensor(key, device="cpu"), nonce, first_block)
+    return words.numpy().view(np.uint32)
+
+
+def _noisy(values: torch.Tensor) -> torch.Tensor:
+    chacha_normal.add_normal_(values, SCALE, key_tensor(KEY, device="cpu"), NONCE)
+    return values
+
+
+def _normals_of(words: np.ndarray) -> np.ndarray:
+    out = torch.zeros(2, 128)
+    _normals_kernel[(1,)](torch.from_numpy(words), out)
+    return out.numpy()
+
+
+def main(words_file: str, out_file: str) -> None:
+    guarded = torch.full((COUNT + GUARD,), 3.0)
+    _noisy(guarded[:COUNT])
+    np.savez(
+        out_file,
+        vectors=np.stack([_keystream(v.key, v.nonce, v.counter, 1)[:, 0] for v in VECTORS]),
+        last=_keystream(KEY, NONCE, 2**32 - 130, 130),
+        float32=guarded.numpy(),
+        bfloat16=_noisy(torch.full((200,), 3.0, dtype=torch.bfloat16)).float().numpy(),
+        normals=_normals_of(np.load(words_file)),
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
