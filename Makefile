@@ -27,7 +27,8 @@ check: .venv/installed-$(EXTRAS)
 	$(BIN)/mypy
 
 bench: .venv/installed-$(EXTRAS)
-	$(BIN)/python benchmarks/accounting.py
+	$(BIN)/tacit bench step --device cpu --models mlp,cnn
+	$(BIN)/tacit bench accounting
 
 clean:
 	rm -rf .venv build dist runs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tacit import accounting as accounting
+    from tacit import benchmarking as benchmarking
     from tacit import clipping as clipping
     from tacit import datasets as datasets
     from tacit import gradients as gradients
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
     from tacit.training import fit as fit
 
 _ROOMS = (
-    *("accounting", "clipping", "datasets", "gradients", "ledger", "mechanisms", "models", "plan", "reporting"),
-    *("sampling", "training"),
+    *("accounting", "benchmarking", "clipping", "datasets", "gradients", "ledger", "mechanisms", "models", "plan"),
+    *("reporting", "sampling", "training"),
 )
 _HOMES = {
     "tacit.core.privacy": ("Budget", "Neighbours", "PrivacyUnit", "Statement"),

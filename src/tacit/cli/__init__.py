@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from tacit.cli import account, calibrate, data, ledger, report, train
+from tacit.cli import account, bench, calibrate, data, ledger, report, train
 from tacit.cli.console import Interrupted, err, out
 from tacit.core.errors import BudgetExceededError, TacitError
 
@@ -27,6 +27,7 @@ app.command("train")(train.train)
 app.add_typer(data.app, name="data", help="Named data sets and where they come from.")
 app.add_typer(ledger.app, name="ledger", help="Budgets of data sets and what was spent of them.")
 app.command("report")(report.report)
+app.add_typer(bench.app, name="bench", help="tacit beside plain training and its peers, in one run.")
 
 # The class of all usage errors; typer exports its subclass alone, and brings its own click along or not by version.
 _UsageError: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")

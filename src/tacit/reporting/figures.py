@@ -1,34 +1,16 @@
 """The figures of a report, as inline SVG that takes its colours and its font from the page around it."""
 
-import dataclasses
-import io
-import re
 from collections.abc import Mapping, Sequence
-from html import escape
 
-import matplotlib as mpl
-from markupsafe import Markup
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, PercentFormatter
 
 from tacit.accounting import ACCOUNTANTS
+from tacit.reporting.canvas import ACCENT, BAR, INK, MUTED, Drawing, as_svg, canvas, label_axes
 from tacit.reporting.record import Point
 
 MAX_POINTS_A_LINE = 300
 
-# Drawn in colours that stand for nothing else, then handed to the page's style sheet, which knows light and
-# dark.
-_INK, _MUTED, _RULE, _ACCENT, _BAR = "#010101", "#020202", "#030303", "#040404", "#050505"
-_COLOURS = {
-    _INK: "var(--ink)",
-    _MUTED: "var(--muted)",
-    _RULE: "var(--rule)",
-    _ACCENT: "var(--accent)",
-    _BAR: "var(--bar)",
-}
-_WIDE, _HIGH = 4.5, 2.8
 _LOG_SCALE_FROM = 15.0
 _MARKERS_UP_TO = 40
 _VOID_NOTE = " This run has no guarantee: the figure is what its noise would have earned."
@@ -37,31 +19,22 @@ _VOID_NOTE = " This run has no guarantee: the figure is what its noise would hav
 Line = list[tuple[int, float]]
 
 
-@dataclasses.dataclass(frozen=True)
-class Drawing:
-    """A figure with the words for those who do not see it."""
-
-    title: str
-    caption: str
-    svg: Markup
-
-
 def accuracy_over_steps(history: Sequence[Point]) -> Drawing | None:
     """Test accuracy against steps, one line a seed and their mean; None where none was recorded."""
     lines = _lines_by_seed(history, "test_accuracy")
     if not lines:
         return None
-    figure, axes = _canvas()
+    figure, axes = canvas()
     mean = _draw_lines(axes, lines)
     low, high = axes.get_ylim()
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0 if high - low > 0.05 else 1, symbol=" %"))
-    _label(axes, "steps", "test accuracy")
+    label_axes(axes, "steps", "test accuracy")
     step, accuracy = (mean or lines[-1])[-1]
     last = f"{100 * accuracy:.1f} % after {step:,} steps"
     return Drawing(
         title="Test accuracy over the steps",
         caption=_whose(lines, mean, last),
-        svg=_svg(figure, "accuracy", f"Line chart of test accuracy over the steps, ending at {last}"),
+        svg=as_svg(figure, "accuracy", f"Line chart of test accuracy over the steps, ending at {last}"),
     )
 
 
@@ -70,15 +43,15 @@ def error_over_steps(history: Sequence[Point]) -> Drawing | None:
     lines = _lines_by_seed(history, "test_mse")
     if not lines:
         return None
-    figure, axes = _canvas()
+    figure, axes = canvas()
     mean = _draw_lines(axes, lines)
-    _label(axes, "steps", "test squared error")
+    label_axes(axes, "steps", "test squared error")
     step, error = (mean or lines[-1])[-1]
     last = f"{error:.4g} after {step:,} steps"
     return Drawing(
         title="Test squared error over the steps",
         caption=_whose(lines, mean, last),
-        svg=_svg(figure, "error", f"Line chart of the squared error over the steps, ending at {last}"),
+        svg=as_svg(figure, "error", f"Line chart of the squared error over the steps, ending at {last}"),
     )
 
 
@@ -99,22 +72,22 @@ def epsilon_over_steps(history: Sequence[Point], *, target: float | None, void: 
     lines = _lines_by_seed(history, "epsilon")
     if not lines:
         return None
-    figure, axes = _canvas()
+    figure, axes = canvas()
     lines = _merged(lines)
     mean = _draw_lines(axes, lines)
     axes.set_ylim(bottom=0)
     if target:
-        axes.axhline(target, color=_MUTED, linewidth=0.9, linestyle=(0, (4, 3)))
+        axes.axhline(target, color=MUTED, linewidth=0.9, linestyle=(0, (4, 3)))
         axes.annotate(f"asked for: {target:g}", (0.02, target), xycoords=("axes fraction", "data"),
-                      xytext=(0, 3), textcoords="offset points", color=_MUTED, fontsize=8)  # fmt: skip
+                      xytext=(0, 3), textcoords="offset points", color=MUTED, fontsize=8)  # fmt: skip
         axes.set_ylim(top=1.15 * max(target, *(y for line in lines for _, y in line)))
-    _label(axes, "steps", "epsilon spent")
+    label_axes(axes, "steps", "epsilon spent")
     step, epsilon = (mean or lines[-1])[-1]
     last = f"epsilon {epsilon:.4g} after {step:,} steps"
     return Drawing(
         title="Privacy spent over the steps",
         caption=f"{last[0].upper()}{last[1:]}.{_VOID_NOTE if void else ''}",
-        svg=_svg(figure, "epsilon", f"Line chart of epsilon over the steps, ending at {last}"),
+        svg=as_svg(figure, "epsilon", f"Line chart of epsilon over the steps, ending at {last}"),
     )
 
 
@@ -124,34 +97,34 @@ def epsilon_by_accountant(values: Mapping[str, float | None], *, chosen: str, vo
     if not known:
         return None
     names = sorted(known, key=lambda name: known[name], reverse=True)
-    figure, axes = _canvas(height=0.75 + 0.36 * len(names))
+    figure, axes = canvas(high=0.75 + 0.36 * len(names))
     for row, name in enumerate(names):
         _draw_bar(axes, row, known[name], certified=ACCOUNTANTS[name].is_upper_bound, chosen=name == chosen)
     axes.set_yticks(range(len(names)), names)
-    axes.tick_params(axis="y", length=0, labelsize=9, labelcolor=_INK)
+    axes.tick_params(axis="y", length=0, labelsize=9, labelcolor=INK)
     axes.grid(visible=False, axis="y")
     logarithmic = max(known.values()) > _LOG_SCALE_FROM * min(known.values()) > 0
     _scale_bars(axes, list(known.values()), logarithmic=logarithmic)
     estimates = [name for name in names if not ACCOUNTANTS[name].is_upper_bound]
-    _label(axes, "epsilon (logarithmic)" if logarithmic else "epsilon", "")
+    label_axes(axes, "epsilon (logarithmic)" if logarithmic else "epsilon", "")
     words = "; ".join(f"{name} {known[name]:.4g}" for name in reversed(names))
     note = f" Hatched bars ({', '.join(estimates)}) are estimates, not upper bounds." if estimates else ""
     return Drawing(
         title="Epsilon under each accountant",
         caption=f"The same run, counted in different ways at the same delta.{note}{_VOID_NOTE if void else ''}",
-        svg=_svg(figure, "accountants", f"Bar chart of epsilon under each accountant: {words}"),
+        svg=as_svg(figure, "accountants", f"Bar chart of epsilon under each accountant: {words}"),
     )
 
 
 def _draw_bar(axes: Axes, row: int, value: float, *, certified: bool, chosen: bool) -> None:
-    colour = _ACCENT if chosen else _BAR
+    colour = ACCENT if chosen else BAR
     if certified:
         axes.barh(row, value, height=0.62, color=colour)
     else:
         axes.barh(row, value, height=0.62, facecolor="none", edgecolor=colour, hatch="////", linewidth=1.0)
     label = f"{value:.4g}" if certified else f"{value:.4g} (estimate)"
     axes.annotate(label, (value, row), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8.5,
-                  color=_INK, fontweight="bold" if chosen else "normal")  # fmt: skip
+                  color=INK, fontweight="bold" if chosen else "normal")  # fmt: skip
 
 
 def _scale_bars(axes: Axes, values: Sequence[float], *, logarithmic: bool) -> None:
@@ -198,48 +171,8 @@ def _draw_lines(axes: Axes, lines: list[Line]) -> Line:
     mean = [(step, sum(table[step] for table in tables) / len(tables)) for step in common]
     if len(lines) > 1:
         for line in lines:
-            axes.plot(*zip(*thin(line), strict=True), color=_ACCENT, alpha=0.3, linewidth=0.9)
+            axes.plot(*zip(*thin(line), strict=True), color=ACCENT, alpha=0.3, linewidth=0.9)
     if mean:
         marker = "o" if len(mean) <= _MARKERS_UP_TO else ""
-        axes.plot(*zip(*thin(mean), strict=True), color=_ACCENT, linewidth=1.9, marker=marker, markersize=3.2)
+        axes.plot(*zip(*thin(mean), strict=True), color=ACCENT, linewidth=1.9, marker=marker, markersize=3.2)
     return mean
-
-
-def _canvas(height: float = _HIGH) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(_WIDE, height), layout="constrained")
-    FigureCanvasSVG(figure)
-    figure.patch.set_alpha(0)
-    axes = figure.add_subplot()
-    axes.patch.set_alpha(0)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(_RULE)
-    axes.grid(visible=True, color=_RULE, linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=_RULE, labelcolor=_MUTED, labelsize=9, length=0, which="both")
-    axes.margins(x=0.02)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-    return figure, axes
-
-
-def _label(axes: Axes, horizontal: str, vertical: str) -> None:
-    axes.set_xlabel(horizontal, color=_MUTED, fontsize=9.5)
-    axes.set_ylabel(vertical, color=_MUTED, fontsize=9.5)
-
-
-def _svg(figure: Figure, name: str, description: str) -> Markup:
-    """The figure as an element of the page: no prologue, no metadata, no size of its own, colours by name."""
-    buffer = io.StringIO()
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    wide, high = figure.get_size_inches() * 72
-    opening = f'<svg viewBox="0 0 {wide:g} {high:g}" role="img" aria-label="{escape(description)}">'
-    text = re.sub(r"<svg[^>]*>", lambda _: opening, text, count=1)
-    # Identifiers are shared by a whole page, and each figure must keep its own.
-    text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)
-    for colour, variable in _COLOURS.items():
-        text = text.replace(colour, variable)
-    text = re.sub(r"font: ([^;\"]*?)([\d.]+)px [^;\"]*", r"font: \1\2px var(--sans)", text)
-    return Markup(text)

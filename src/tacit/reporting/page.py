@@ -1,29 +1,11 @@
 """The page of a run: one HTML file that needs nothing else, on a screen, on a phone or on paper."""
 
-import dataclasses
-import datetime
-import os
-import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import jinja2
 
 from tacit.core.errors import InputError
 from tacit.reporting.figures import accuracy_over_steps, epsilon_by_accountant, epsilon_over_steps, error_over_steps
 from tacit.reporting.record import PLAN_KEYS, RunRecord, read_run
-
-_SIGNIFICANT_DIGITS = 4
-
-
-@dataclasses.dataclass(frozen=True)
-class Headline:
-    """One figure in large type, with what it is and what it is of."""
-
-    label: str
-    value: str
-    detail: str = ""
+from tacit.reporting.rendering import Headline, display, fill, moment, write_whole
 
 
 def write_report(run_folder: Path | str) -> Path:
@@ -40,7 +22,7 @@ def write_report(run_folder: Path | str) -> Path:
     html = render(read_run(folder))
     page = folder / "report.html"
     try:
-        _write_whole(page, html)
+        write_whole(page, html)
     except OSError as error:
         raise InputError(
             f"run={str(folder)!r}: cannot write report.html ({error.strerror}). Check that you may write there."
@@ -50,13 +32,6 @@ def write_report(run_folder: Path | str) -> Path:
 
 def render(run: RunRecord) -> str:
     """The page of a run as text."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("tacit.reporting"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     target = run.plan.get("epsilon")
     void = run.guarantee.epsilon is None
     accountant = run.guarantee.accountant.partition(" ")[0]  # "pld with group privacy for 4 examples"
@@ -65,13 +40,16 @@ def render(run: RunRecord) -> str:
         epsilon_over_steps(run.history, target=target if isinstance(target, int | float) else None, void=void),
         epsilon_by_accountant(run.epsilon_by_accountant, chosen=accountant, void=void),
     ]
-    return environment.get_template("report.html").render(
-        run=run,
-        banner=_banner(run),
-        headlines=_headlines(run),
-        drawings=[drawing for drawing in drawings if drawing is not None],
-        plan=[(label, _display(run.plan[key])) for key, label in PLAN_KEYS.items() if key in run.plan],
-        provenance=_provenance(run),
+    return fill(
+        "report.html",
+        {
+            "run": run,
+            "banner": _banner(run),
+            "headlines": _headlines(run),
+            "drawings": [drawing for drawing in drawings if drawing is not None],
+            "plan": [(label, display(run.plan[key])) for key, label in PLAN_KEYS.items() if key in run.plan],
+            "provenance": _provenance(run),
+        },
     )
 
 
@@ -98,21 +76,21 @@ def _headlines(run: RunRecord) -> list[Headline]:
         deviation = None if run.test_accuracy_std is None else f"{100 * run.test_accuracy_std:.2f}"
         headlines.append(Headline("Test accuracy", f"{100 * run.test_accuracy:.2f} %", _spread(run, deviation)))
     if run.test_mse is not None:
-        deviation = None if run.test_mse_std is None else _display(run.test_mse_std)
-        headlines.append(Headline("Test squared error", _display(run.test_mse), _spread(run, deviation)))
-    epsilon = "∞" if guarantee.epsilon is None else _display(guarantee.epsilon)
+        deviation = None if run.test_mse_std is None else display(run.test_mse_std)
+        headlines.append(Headline("Test squared error", display(run.test_mse), _spread(run, deviation)))
+    epsilon = "∞" if guarantee.epsilon is None else display(guarantee.epsilon)
     detail = "no guarantee" if guarantee.epsilon is None else f"by {guarantee.accountant}"
     headlines.append(Headline("Epsilon", epsilon, detail))
     if guarantee.delta is not None:
-        headlines.append(Headline("Delta", _display(guarantee.delta)))
+        headlines.append(Headline("Delta", display(guarantee.delta)))
     if "noise_multiplier" in run.plan:
-        multiplier = _display(run.plan["noise_multiplier"])
+        multiplier = display(run.plan["noise_multiplier"])
         headlines.append(Headline("Noise multiplier", multiplier, "of the clipping norm"))
     steps = run.plan.get("steps") if run.steps_done is None else run.steps_done
     if steps is not None:
         unfinished = run.status != "finished" and "steps" in run.plan
-        of = f"of {_display(run.plan['steps'])}" if unfinished else ""
-        headlines.append(Headline("Steps", _display(steps), of))
+        of = f"of {display(run.plan['steps'])}" if unfinished else ""
+        headlines.append(Headline("Steps", display(steps), of))
     if run.seconds is not None:
         headlines.append(Headline("Time", _duration(run.seconds)))
     return headlines
@@ -121,43 +99,13 @@ def _headlines(run: RunRecord) -> list[Headline]:
 def _provenance(run: RunRecord) -> list[tuple[str, str]]:
     rows = [
         ("Run", run.name),
-        ("Created", _moment(run.created)),
+        ("Created", moment(run.created)),
         ("Command", run.command),
         ("Seeds", ", ".join(run.seeds)),
-        ("Versions", _display(run.versions)),
-        ("Hardware", _display(run.hardware)),
+        ("Versions", display(run.versions)),
+        ("Hardware", display(run.hardware)),
     ]
     return [(label, value) for label, value in rows if value]
-
-
-def _display(value: Any) -> str:
-    """A value of the plan as a reader expects it."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        if value.is_integer() and abs(value) < 1e15:
-            return f"{int(value):,}"
-        return f"{value:.{_SIGNIFICANT_DIGITS}g}".replace("e-0", "e-")
-    if isinstance(value, Mapping):
-        # What kind of thing it is speaks for itself: "flat, bound 0.1".
-        named = ((key, _display(item)) for key, item in value.items())
-        return ", ".join(item if key == "kind" else f"{key} {item}" for key, item in named)
-    if isinstance(value, list | tuple):
-        return ", ".join(_display(item) for item in value)
-    return str(value)
-
-
-def _moment(created: str) -> str:
-    """A time as written by a run (ISO 8601), to the minute in UTC; anything else as it stands."""
-    try:
-        moment = datetime.datetime.fromisoformat(created)
-    except ValueError:
-        return created
-    if moment.tzinfo is None:
-        return created
-    return f"{moment.astimezone(datetime.UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _duration(seconds: float) -> str:
@@ -166,18 +114,3 @@ def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write beside the file and move over it, so that no reader sees half a page."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise

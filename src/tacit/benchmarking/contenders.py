@@ -1,0 +1,63 @@
+"""Whatever can take a training step: the one interface between what is measured and who is measured."""
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+
+from tacit.benchmarking.tasks import Task
+
+LEARNING_RATE = 1e-3
+CLIP = 1.0
+NOISE_MULTIPLIER = 1.0
+
+Step = Callable[[], object]
+"""One training step: forward, backward, clipping and noise where there is any, and the update of SGD."""
+
+
+class AsynchronousStep(ABC):
+    """A step that only starts its work, for frameworks that torch cannot wait for."""
+
+    @abstractmethod
+    def __call__(self) -> object:
+        """Starts a step."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Returns when all steps have ended."""
+
+
+class RefusedError(Exception):
+    """A contender that cannot take this task, and why; it gives a row, and never ends a run."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Contender:
+    """A way to take a training step.
+
+    Attributes:
+        name: its engine's name in rows.
+        prepare: builds model and optimizer for a task and returns its step. Raises where it cannot.
+        kind: ``plain`` for training without privacy, which the others are compared with, or ``private``.
+        framework: what its own plain step is written in.
+        needs: a package without which it cannot run.
+        cuda_only: whether it needs a GPU.
+        compiles: whether it compiles, which takes tens of seconds a model on a CPU.
+    """
+
+    name: str
+    prepare: Callable[[Task], Step]
+    kind: str = "private"
+    framework: str = "torch"
+    needs: str | None = None
+    cuda_only: bool = False
+    compiles: bool = False
+
+
+def synchronise(step: Step, device: torch.device) -> None:
+    """Waits until everything that was started has ended."""
+    if isinstance(step, AsynchronousStep):
+        step.wait()
+    elif device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,84 @@
+"""Memory that a contender needs above what lay there before it was built: parameters, optimizer, step.
+
+On a GPU that is what its steps have allocated at most, plus what its CUDA graphs hold for themselves: a graph's pool
+shows as allocated only while the graph is recorded. On a CPU it is the growth of the process's resident set, which
+means something only in a process that measures nothing else; `tacit.benchmarking.alone` starts one.
+"""
+
+import dataclasses
+import gc
+from pathlib import Path
+
+import torch
+
+MIB = 2**20
+_RESIDENT = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryBefore:
+    """What a GPU holds before a contender is built."""
+
+    device: torch.device
+    allocated: int
+    in_graphs: int
+
+    @classmethod
+    def now(cls, device: torch.device) -> "MemoryBefore | None":
+        """The present state; None on a CPU."""
+        if device.type != "cuda":
+            return None
+        release(device)
+        return cls(device, torch.cuda.memory_allocated(device), _held_by_graphs(device))
+
+    def peak_mib(self) -> float:
+        """The most that was needed since the peak was last reset, above this."""
+        peak = torch.cuda.max_memory_allocated(self.device) - self.allocated
+        return (peak + _held_by_graphs(self.device) - self.in_graphs) / MIB
+
+
+def reset_peak(device: torch.device) -> None:
+    """Forgets the peak so far, such as that of compilation."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def release(device: torch.device) -> None:
+    """Gives back what nothing refers to any more."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
+
+
+def _held_by_graphs(device: torch.device) -> int:
+    """Bytes in the pools of CUDA graphs that are not counted as allocated."""
+    index = torch.cuda.current_device() if device.index is None else device.index
+    snapshot = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
+    return sum(
+        segment["total_size"] - segment["allocated_size"]
+        for segment in snapshot
+        if segment["device"] == index and tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0)
+    )
+
+
+def resident_mib(*, peak: bool = False) -> float | None:
+    """This process's resident set now, or at its peak; None where the system does not tell."""
+    if not _RESIDENT.exists():
+        return None
+    wanted = "VmHWM:" if peak else "VmRSS:"
+    for line in _RESIDENT.read_text(encoding="ascii", errors="replace").splitlines():
+        if line.startswith(wanted):
+            return int(line.split()[1]) / 1024
+    return None
+
+
+def reset_resident_peak() -> bool:
+    """Makes the resident set's peak start again from now; whether the system can."""
+    try:
+        _CLEAR.write_text("5")
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,76 @@
+"""What all figures share: a bare canvas, and inline SVG that takes its colours and its font from the page around it."""
+
+import dataclasses
+import io
+import re
+from html import escape
+
+import matplotlib as mpl
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+# Drawn in colours that stand for nothing else, then handed to the page's style sheet, which knows light and
+# dark.
+INK, MUTED, RULE, ACCENT, BAR = "#010101", "#020202", "#030303", "#040404", "#050505"
+_COLOURS = {
+    INK: "var(--ink)",
+    MUTED: "var(--muted)",
+    RULE: "var(--rule)",
+    ACCENT: "var(--accent)",
+    BAR: "var(--bar)",
+}
+WIDE, HIGH = 4.5, 2.8
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawing:
+    """A figure with the words for those who do not see it."""
+
+    title: str
+    caption: str
+    svg: Markup
+
+
+def canvas(*, wide: float = WIDE, high: float = HIGH) -> tuple[Figure, Axes]:
+    """A figure of one set of axes in the page's manner, in inches."""
+    figure = Figure(figsize=(wide, high), layout="constrained")
+    FigureCanvasSVG(figure)
+    figure.patch.set_alpha(0)
+    axes = figure.add_subplot()
+    axes.patch.set_alpha(0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(RULE)
+    axes.grid(visible=True, color=RULE, linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=RULE, labelcolor=MUTED, labelsize=9, length=0, which="both")
+    axes.margins(x=0.02)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    return figure, axes
+
+
+def label_axes(axes: Axes, horizontal: str, vertical: str) -> None:
+    """Names for both axes."""
+    axes.set_xlabel(horizontal, color=MUTED, fontsize=9.5)
+    axes.set_ylabel(vertical, color=MUTED, fontsize=9.5)
+
+
+def as_svg(figure: Figure, name: str, description: str) -> Markup:
+    """The figure as an element of the page: no prologue, no metadata, no size of its own, colours by name."""
+    buffer = io.StringIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    wide, high = figure.get_size_inches() * 72
+    opening = f'<svg viewBox="0 0 {wide:g} {high:g}" role="img" aria-label="{escape(description)}">'
+    text = re.sub(r"<svg[^>]*>", lambda _: opening, text, count=1)
+    # Identifiers are shared by a whole page, and each figure must keep its own.
+    text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)
+    for colour, variable in _COLOURS.items():
+        text = text.replace(colour, variable)
+    text = re.sub(r"font: ([^;\"]*?)([\d.]+)px [^;\"]*", r"font: \1\2px var(--sans)", text)
+    return Markup(text)
