@@ -60,11 +60,13 @@ def _add_normal_kernel(
     lane = tl.arange(0, _TILE)
     tile = tl.program_id(0)
     words = _block(key, tile * _TILE + lane, nonce0, nonce1, nonce2)
-    at = tile.to(tl.int64) * (2 * _PAIRS * _TILE) + lane
+    start = tile.to(tl.int64) * (2 * _PAIRS * _TILE)
+    inside = values + start
+    left = tl.minimum(count - start, 2 * _PAIRS * _TILE).to(tl.int32)  # offsets in a tile need no 64 bits
     for pair in tl.static_range(_PAIRS):
         first, second = _normals(words[3 * pair], words[3 * pair + 1], words[3 * pair + 2])
-        _add(values, at + 2 * pair * _TILE, count, scale * first)
-        _add(values, at + (2 * pair + 1) * _TILE, count, scale * second)
+        _add(inside, lane + 2 * pair * _TILE, left, scale * first)
+        _add(inside, lane + (2 * pair + 1) * _TILE, left, scale * second)
 
 
 @triton.jit
