@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tacit import accounting
 from tacit.accounting import dpsgd_event, epsilon, epsilon_over_steps
-from tacit.accounting.search import TOLERANCE, largest_feasible, least_feasible
+from tacit.accounting.search import TOLERANCE, Start, largest_feasible, least_feasible
 from tacit.core import Budget, InputError, Neighbours, UnsupportedError
 
 
@@ -141,7 +141,7 @@ def test_least_feasible_finds_the_root_of_any_falling_curve(root: float, slope: 
         calls.append(x)
         return slope * (root - x) * (1 + bend * math.tanh(x - root))
 
-    found = least_feasible(gap, 0.0, -6.9, 16.2)
+    found = least_feasible(gap, Start(0.0), -6.9, 16.2)
     assert gap(found) <= 0
     assert found - root <= TOLERANCE
     assert len(calls) < 60

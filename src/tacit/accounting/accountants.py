@@ -73,7 +73,7 @@ def epsilon(
         UnsupportedError: the accountant cannot bound the event under the relation.
     """
     chosen = find_accountant(accountant)
-    _check(event, neighbours)
+    check_question(event, neighbours)
     if delta == 0 and not isinstance(delta, bool):
         return _pure_epsilon(event, chosen, neighbours)
     return chosen.epsilon(event, check_open_unit("delta", delta), neighbours)
@@ -88,7 +88,7 @@ def delta(
 ) -> float:
     """Delta of ``event`` at ``epsilon`` >= 0; 1 where there is no guarantee. Errors are those of `epsilon`."""
     chosen = find_accountant(accountant)
-    _check(event, neighbours)
+    check_question(event, neighbours)
     return chosen.delta(event, check_non_negative("epsilon", epsilon), neighbours)
 
 
@@ -96,7 +96,7 @@ def epsilon_by_accountant(
     event: DpEvent, delta: float, neighbours: Neighbours = Neighbours.ADD_REMOVE
 ) -> dict[str, float]:
     """Epsilon under every accountant that can bound ``event``, by name, the tightest proven one first."""
-    _check(event, neighbours)
+    check_question(event, neighbours)
     check_open_unit("delta", delta)
     return {
         name: accountant.epsilon(event, delta, neighbours)
@@ -119,7 +119,7 @@ def epsilon_over_steps(
     is taken. That is a bound too, and makes the curve monotone.
     """
     chosen = find_accountant(accountant)
-    _check(step_event, neighbours)
+    check_question(step_event, neighbours)
     check_open_unit("delta", delta)
     counts = sorted({check_count("steps", count, minimum=0) for count in steps}, reverse=True)
     known: dict[int, float] = {}
@@ -140,7 +140,8 @@ def _pure_epsilon(event: DpEvent, accountant: Accountant, neighbours: Neighbours
     return BASIC.epsilon(event, 0.0, neighbours) if BASIC.supports(event, neighbours) else math.inf
 
 
-def _check(event: DpEvent, neighbours: Neighbours) -> None:
+def check_question(event: DpEvent, neighbours: Neighbours) -> None:
+    """Refuses what is no relation, no event, or an event with values out of range."""
     if not isinstance(neighbours, Neighbours):
         raise InputError(f"neighbours={neighbours!r}: must be a member of Neighbours, such as Neighbours.ADD_REMOVE.")
     check_event(event)

@@ -1,6 +1,6 @@
 """What every accountant is, and how it refuses."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from dp_accounting import DpEvent
 
@@ -33,6 +33,15 @@ class Accountant(Protocol):
 
     def delta(self, event: DpEvent, epsilon: float, neighbours: Neighbours) -> float:
         """Delta at epsilon >= 0; 1 where there is no guarantee. Raises `UnsupportedError`."""
+        ...
+
+
+@runtime_checkable
+class Estimator(Protocol):
+    """An accountant that can also say quickly about where epsilon lies, for searches to start from."""
+
+    def estimate(self, event: DpEvent, delta: float, neighbours: Neighbours) -> float:
+        """About epsilon at delta in (0, 1), without any guarantee."""
         ...
 
 

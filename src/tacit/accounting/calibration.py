@@ -6,23 +6,20 @@ the best one; a whole one is the best.
 
 import math
 from collections.abc import Callable
-from typing import TypeVar
 
 from dp_accounting import DpEvent
 
-from tacit.accounting.accountants import epsilon, find_accountant
 from tacit.accounting.base import Accountant
+from tacit.accounting.budget_gap import BudgetGap
 from tacit.accounting.events import dpsgd_event
-from tacit.accounting.search import largest_feasible, least_feasible
+from tacit.accounting.search import Start, approximate_root, largest_feasible, least_feasible
 from tacit.core.errors import InputError
 from tacit.core.privacy import Budget, Neighbours
-from tacit.core.validation import check_count, check_open_unit, check_positive, check_probability
+from tacit.core.validation import check_count, check_positive, check_probability
 
 SMALLEST_NOISE, LARGEST_NOISE = 1e-3, 1e7
 SMALLEST_RATE = 1e-12
 MOST_STEPS = 10**9
-
-_Parameter = TypeVar("_Parameter", int, float)
 
 
 def calibrate_noise(
@@ -48,9 +45,9 @@ def calibrate_noise(
         InputError: no noise up to `LARGEST_NOISE` suffices, as when other parts of the event spend too much.
         UnsupportedError: the accountant is only an estimate or cannot bound the event.
     """
-    gap = _gap(make_event, budget, accountant, neighbours)
-    log_noise = least_feasible(lambda x: gap(math.exp(x)), 0.0, math.log(SMALLEST_NOISE), math.log(LARGEST_NOISE))
-    return math.exp(log_noise)
+    gap = BudgetGap.of(budget, accountant, neighbours)
+    bounds = math.log(SMALLEST_NOISE), math.log(LARGEST_NOISE)
+    return math.exp(_least(gap, lambda x: make_event(math.exp(x)), 0.0, *bounds))
 
 
 def calibrate_sampling_rate(
@@ -61,9 +58,8 @@ def calibrate_sampling_rate(
     neighbours: Neighbours = Neighbours.ADD_REMOVE,
 ) -> float:
     """The largest sampling rate for which ``make_event(sampling_rate)`` keeps to the budget, within 0.1 %."""
-    gap = _gap(make_event, budget, accountant, neighbours)
-    log_inverse = least_feasible(lambda x: gap(math.exp(-x)), -math.log(0.01), 0.0, -math.log(SMALLEST_RATE))
-    return math.exp(-log_inverse)
+    gap = BudgetGap.of(budget, accountant, neighbours)
+    return math.exp(-_least(gap, lambda x: make_event(math.exp(-x)), -math.log(0.01), 0.0, -math.log(SMALLEST_RATE)))
 
 
 def calibrate_steps(
@@ -169,25 +165,16 @@ def calibrate_dpsgd_batch_size(
     )
 
 
-def _gap(
-    make_event: Callable[[_Parameter], DpEvent],
-    budget: Budget,
-    accountant: str | Accountant,
-    neighbours: Neighbours,
-) -> Callable[[_Parameter], float]:
-    """log(epsilon / target) of a parameter; it is at most 0 exactly where epsilon keeps to the target."""
-    chosen = find_accountant(accountant, upper_bounds_only=True)
-    target = check_positive("epsilon", budget.epsilon, remedy="Typical budgets lie between 0.1 and 10.")
-    delta = check_open_unit("delta", budget.delta, remedy="Take it well below 1 / number of examples, such as 1e-5.")
+def _least(gap: BudgetGap, make_event: Callable[[float], DpEvent], start: float, low: float, high: float) -> float:
+    """The least feasible x, from where quicker means say that it lies."""
+    found = _start(gap, make_event, Start(start), low, high)
+    return least_feasible(lambda x: gap.certified(make_event(x)), found, low, high)
 
-    def gap(parameter: _Parameter) -> float:
-        spent = epsilon(make_event(parameter), delta, accountant=chosen, neighbours=neighbours)
-        if spent == 0 or spent == math.inf:
-            return -math.inf if spent == 0 else math.inf
-        ratio = math.log(spent / target)
-        return min(ratio, 0.0) if spent <= target else max(ratio, 5e-324)
 
-    return gap
+def _start(gap: BudgetGap, make_event: Callable[[float], DpEvent], start: Start, low: float, high: float) -> Start:
+    """Where the estimates vanish: first the limit of many steps, then the accountant's own estimate."""
+    start = approximate_root(lambda x: gap.in_the_limit(make_event(x)), start, low, high)
+    return approximate_root(lambda x: gap.estimated(make_event(x)), start, low, high)
 
 
 def _largest(
@@ -197,8 +184,13 @@ def _largest(
     neighbours: Neighbours,
     highest: int,
 ) -> int:
-    gap = _gap(make_event, budget, accountant, neighbours)
-    found = largest_feasible(gap, highest)
+    gap = BudgetGap.of(budget, accountant, neighbours)
+
+    def make_rounded(x: float) -> DpEvent:
+        return make_event(min(max(round(math.exp(-x)), 1), highest))
+
+    start = _start(gap, make_rounded, Start(0.0, rate=0.5), -math.log(highest), 0.0)
+    found = largest_feasible(lambda n: gap.certified(make_event(n)), highest, start)
     if found == 0:
         raise InputError(
             f"epsilon={budget.epsilon!r}: is exceeded at a value of 1 already. Allow a larger epsilon or more noise."

@@ -143,7 +143,7 @@ def _convolve(losses: Sequence[TiltedLoss], start: int, length: int) -> tuple[Sp
 def _spectrum_around(masses: FloatArray, middle: int, size: int) -> npt.NDArray[np.complex128]:
     """The transform of masses whose ``middle`` one lies at 0; what does not fit into ``size`` wraps around."""
     if masses.size > size:
-        masses = np.bincount(np.arange(masses.size) % size, weights=masses, minlength=size)
+        masses = np.asarray(np.bincount(np.arange(masses.size) % size, weights=masses), dtype=np.float64)
         middle %= size
     wrapped = np.zeros(size)
     wrapped[: masses.size - middle] = masses[middle:]

@@ -13,9 +13,10 @@ import math
 
 import numpy as np
 
-from tacit.accounting.dominating import DominatingPair, FloatArray
+from tacit.accounting.dominating import DominatingPair, FloatArray, Profile
 
 _SEARCH_GRID = np.geomspace(1e-14, 1e9, 24 * 23)
+_COARSE = 24
 _RELATIVE_SPACING = 0.025
 
 
@@ -35,9 +36,27 @@ class LossDistribution:
     def log_moments(self, orders: FloatArray) -> FloatArray:
         r"""The cumulant function :math:`K(t) = \log E[e^{tL}; L < \infty]` at each order t."""
         losses, log_masses = self._occupied
-        exponents = np.multiply.outer(orders, losses) + log_masses
+        exponents = np.multiply.outer(orders, losses)
+        exponents += log_masses
         top = exponents.max(axis=1)
-        return np.asarray(top + np.log(np.exp(exponents - top[:, None]).sum(axis=1)))
+        exponents -= top[:, None]
+        return np.asarray(top + np.log(np.exp(exponents, out=exponents).sum(axis=1)))
+
+    def cumulants(self, orders: FloatArray) -> FloatArray:
+        """The cumulant function and its first three derivatives in rows, one column an order."""
+        losses, log_masses = self._occupied
+        exponents = np.multiply.outer(orders, losses)
+        exponents += log_masses
+        top = exponents.max(axis=1)
+        exponents -= top[:, None]
+        tilted = np.exp(exponents, out=exponents)
+        scale = max(-float(losses[0]), float(losses[-1]))
+        powers = np.vander(losses / scale, 4, increasing=True)
+        total, first, second, third = (tilted @ powers).T
+        mean = first / total
+        variance = second / total - mean**2
+        skew = third / total - 3 * mean * variance - mean**3
+        return np.stack([top + np.log(total), scale * mean, scale**2 * variance, scale**3 * skew])
 
     def negligible_below(self, order: float, share: float) -> float:
         """A loss to which all smaller ones may be lifted: their tilted mass there is at most ``share``; at most 0."""
@@ -52,14 +71,24 @@ def loss_range(pair: DominatingPair, upper_tail: float, lower_tail: float) -> tu
 
     What lies above counts as an infinite loss, what lies below is lifted to the lower end; both are pessimistic.
     """
-    forward = pair.forward(_SEARCH_GRID) > upper_tail
-    backward = np.exp(-_SEARCH_GRID) * pair.backward(_SEARCH_GRID) > lower_tail
-    ends = []
-    for heavy in (backward, forward):
-        last_heavy = np.flatnonzero(heavy)
-        index = 0 if last_heavy.size == 0 else min(last_heavy[-1] + 1, _SEARCH_GRID.size - 1)
-        ends.append(float(_SEARCH_GRID[index]))
-    return -ends[0], ends[1]
+    lower = _first_light(lambda losses: np.exp(-losses) * pair.backward(losses), lower_tail)
+    return -lower, _first_light(pair.forward, upper_tail)
+
+
+def _first_light(tail: Profile, limit: float) -> float:
+    """The first loss of the search grid from which on a falling tail stays within ``limit``; the last where none is.
+
+    Every `_COARSE`-th loss is looked at first, then those between two of them.
+    """
+
+    def after_last_heavy(losses: FloatArray) -> int:
+        heavy = np.flatnonzero(tail(losses) > limit)
+        return 0 if heavy.size == 0 else int(heavy[-1]) + 1
+
+    coarse = after_last_heavy(_SEARCH_GRID[::_COARSE])
+    start = max(coarse - 1, 0) * _COARSE
+    index = start + after_last_heavy(_SEARCH_GRID[start : start + _COARSE])
+    return float(_SEARCH_GRID[min(index, _SEARCH_GRID.size - 1)])
 
 
 def connect_the_dots(pair: DominatingPair, losses: FloatArray) -> LossDistribution:

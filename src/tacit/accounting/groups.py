@@ -5,12 +5,13 @@ import math
 
 from dp_accounting import DpEvent
 
-from tacit.accounting.base import Accountant
-from tacit.accounting.search import least_feasible
+from tacit.accounting.base import Accountant, Estimator
+from tacit.accounting.search import Start, least_feasible
 from tacit.core.privacy import Neighbours
 from tacit.core.validation import check_count
 
 _SMALLEST_EPSILON, _LARGEST_EPSILON = 1e-9, 500.0
+_ROUNDS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,12 +63,24 @@ class GroupAccountant:
             found = self.delta(event, math.exp(log_epsilon), neighbours)
             return math.log(found / delta) if found > 0 else -math.inf
 
-        high = max(self.size * self.base.epsilon(event, delta, neighbours), _SMALLEST_EPSILON)
+        high, growth = max(self.estimate(event, delta, neighbours), _SMALLEST_EPSILON), 1.01
         while high < _LARGEST_EPSILON and gap(math.log(high)) > 0:
-            high *= 1.5
+            high, growth = high * growth, min(growth**2, 1.5)
         if high >= _LARGEST_EPSILON:
             return math.inf
-        return math.exp(least_feasible(gap, math.log(high), math.log(_SMALLEST_EPSILON), math.log(high)))
+        start = Start(math.log(high), rate=max(1.0, -2 * math.log(delta)))  # as for Gaussian tails
+        return math.exp(least_feasible(gap, start, math.log(_SMALLEST_EPSILON), start.x))
+
+    def estimate(self, event: DpEvent, delta: float, neighbours: Neighbours) -> float:
+        """About epsilon for the unit, by a few rounds of the formula above, read at the base accountant's epsilon."""
+        of_one = self.base.estimate if isinstance(self.base, Estimator) else self.base.epsilon
+        found = self.size * of_one(event, delta, neighbours)
+        for _ in range(_ROUNDS):
+            if not 0 < found < _LARGEST_EPSILON:
+                break
+            share = delta * math.expm1(found / self.size) / math.expm1(found)
+            found = self.size * of_one(event, max(share, 1e-300), neighbours)
+        return found
 
 
 def for_unit(accountant: Accountant, size: int) -> Accountant:

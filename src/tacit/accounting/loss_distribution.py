@@ -7,6 +7,7 @@ which is accounted exactly.
 """
 
 import dataclasses
+import functools
 import math
 
 from dp_accounting import DpEvent
@@ -15,11 +16,28 @@ from tacit.accounting import dominating
 from tacit.accounting.conversion import gaussian_delta, gaussian_epsilon
 from tacit.accounting.dominating import DominatingPair
 from tacit.accounting.event_pairs import dominating_pair
-from tacit.accounting.events import flatten, gaussian_noise_multiplier
+from tacit.accounting.events import as_sampled_gaussian, flatten
 from tacit.accounting.privacy_curve import PrivacyCurve
 from tacit.accounting.relations import contributions_moved
 from tacit.core.errors import UnsupportedError
 from tacit.core.privacy import Neighbours
+
+_REMEMBERED = 4096  # answers, a few hundred bytes each
+
+
+@dataclasses.dataclass(frozen=True)
+class _Composition:
+    """The parts of an event with how often each occurs, under a relation. Equal ones have equal keys."""
+
+    key: tuple[tuple[str, int], ...]
+    neighbours: Neighbours
+    accountant: str
+    parts: tuple[tuple[DpEvent, int], ...] = dataclasses.field(compare=False, repr=False)
+
+    @classmethod
+    def of(cls, event: DpEvent, neighbours: Neighbours, accountant: str) -> "_Composition":
+        parts = tuple(flatten(event))
+        return cls(tuple((repr(leaf), count) for leaf, count in parts), neighbours, accountant, parts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +48,34 @@ class _Losses:
     pairs: tuple[DominatingPair, ...]
     counts: tuple[int, ...]
     is_private: bool
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether a closed form gives epsilon and delta."""
+        return not self.is_private or not self.pairs
+
+    def exact_epsilon(self, delta: float) -> float:
+        if not self.is_private:
+            return math.inf
+        return 0.0 if self.gaussian_noise == math.inf else gaussian_epsilon(self.gaussian_noise, delta)
+
+    def exact_delta(self, epsilon: float) -> float:
+        if not self.is_private:
+            return 1.0
+        return 0.0 if self.gaussian_noise == math.inf else gaussian_delta(self.gaussian_noise, epsilon)
+
+    def removed(self) -> PrivacyCurve:
+        """The curve for a record removed."""
+        if self.gaussian_noise == math.inf:
+            return PrivacyCurve(self.pairs, self.counts)
+        return PrivacyCurve((*self.pairs, dominating.gaussian(self.gaussian_noise)), (*self.counts, 1))
+
+    def added(self) -> PrivacyCurve | None:
+        """The curve for a record added, where it differs."""
+        removed = self.removed()
+        if all(pair.is_symmetric for pair in removed.pairs):
+            return None
+        return PrivacyCurve(tuple(pair.reversed() for pair in removed.pairs), removed.counts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,45 +97,61 @@ class LossDistributionAccountant:
             return False
         return True
 
-    def epsilon(self, event: DpEvent, delta: float, neighbours: Neighbours) -> float:
-        losses = self._losses(event, neighbours)
-        if not losses.is_private:
-            return math.inf
-        if not losses.pairs:
-            return 0.0 if losses.gaussian_noise == math.inf else gaussian_epsilon(losses.gaussian_noise, delta)
-        return max(curve.epsilon(delta) for curve in _curves(losses))
+    def epsilon(self, event: DpEvent, delta: float, neighbours: Neighbours, *, stop_above: float = math.inf) -> float:
+        """Epsilon at delta. Where it is above ``stop_above``, any lower bound above that. Answers are remembered."""
+        composition = _Composition.of(event, neighbours, self.name)
+        removed = _epsilon_removed(composition, delta)
+        return removed if removed > stop_above else _epsilon(composition, delta)
 
     def delta(self, event: DpEvent, epsilon: float, neighbours: Neighbours) -> float:
+        """Delta at epsilon. Answers are remembered."""
+        return _delta(_Composition.of(event, neighbours, self.name), epsilon)
+
+    def estimate(self, event: DpEvent, delta: float, neighbours: Neighbours) -> float:
+        """About what `epsilon` says, in a fraction of its time and without its guarantee."""
         losses = self._losses(event, neighbours)
-        if not losses.is_private:
-            return 1.0
-        if not losses.pairs:
-            return 0.0 if losses.gaussian_noise == math.inf else gaussian_delta(losses.gaussian_noise, epsilon)
-        return max(curve.delta(epsilon) for curve in _curves(losses))
+        return losses.exact_epsilon(delta) if losses.is_exact else losses.removed().estimated_epsilon(delta)
 
     def _losses(self, event: DpEvent, neighbours: Neighbours) -> _Losses:
-        precision, is_private = 0.0, True
-        pairs, counts = [], []
-        for leaf, count in flatten(event):
-            noise = gaussian_noise_multiplier(leaf)
-            if noise is not None and noise > 0:
-                precision += count * (contributions_moved(neighbours) / noise) ** 2
-                continue
-            pair = dominating_pair(leaf, neighbours, self.name)
-            if pair is dominating.NOT_PRIVATE:
-                is_private = False
-            elif pair is not dominating.NO_LOSS:
-                pairs.append(pair)
-                counts.append(count)
-        return _Losses(math.inf if precision == 0 else precision**-0.5, tuple(pairs), tuple(counts), is_private)
+        return _losses(_Composition.of(event, neighbours, self.name))
 
 
-def _curves(losses: _Losses) -> list[PrivacyCurve]:
-    """The curve for a record removed and, where it differs, that for a record added."""
-    pairs, counts = losses.pairs, losses.counts
-    if losses.gaussian_noise < math.inf:
-        pairs, counts = (*pairs, dominating.gaussian(losses.gaussian_noise)), (*counts, 1)
-    curves = [PrivacyCurve(pairs, counts)]
-    if not all(pair.is_symmetric for pair in pairs):
-        curves.append(PrivacyCurve(tuple(pair.reversed() for pair in pairs), counts))
-    return curves
+@functools.lru_cache(maxsize=64)
+def _losses(composition: _Composition) -> _Losses:
+    precision, is_private = 0.0, True
+    pairs, counts = [], []
+    for leaf, count in composition.parts:
+        plain = as_sampled_gaussian(leaf, count)
+        if plain is not None and plain.sampling_rate == 1 and plain.noise_multiplier > 0:
+            precision += count * (contributions_moved(composition.neighbours) / plain.noise_multiplier) ** 2
+            continue
+        pair = dominating_pair(leaf, composition.neighbours, composition.accountant)
+        if pair is dominating.NOT_PRIVATE:
+            is_private = False
+        elif pair is not dominating.NO_LOSS:
+            pairs.append(pair)
+            counts.append(count)
+    return _Losses(math.inf if precision == 0 else precision**-0.5, tuple(pairs), tuple(counts), is_private)
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _epsilon_removed(composition: _Composition, delta: float) -> float:
+    losses = _losses(composition)
+    return losses.exact_epsilon(delta) if losses.is_exact else losses.removed().epsilon(delta)
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _epsilon(composition: _Composition, delta: float) -> float:
+    losses = _losses(composition)
+    removed = _epsilon_removed(composition, delta)
+    added = None if losses.is_exact else losses.added()
+    # Only the larger of both counts, so a rough bound on the second that lies below the first will do.
+    return removed if added is None else max(removed, added.epsilon(delta, enough=removed))
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _delta(composition: _Composition, epsilon: float) -> float:
+    losses = _losses(composition)
+    if losses.is_exact:
+        return losses.exact_delta(epsilon)
+    return max(curve.delta(epsilon) for curve in (losses.removed(), losses.added()) if curve is not None)

@@ -20,6 +20,7 @@ import numpy as np
 from tacit.accounting import convolution
 from tacit.accounting.discretisation import LossDistribution, loss_range, on_relative_grid, on_uniform_grid
 from tacit.accounting.dominating import DominatingPair, FloatArray
+from tacit.accounting.saddlepoint import estimated_epsilon
 from tacit.accounting.tail_profile import TailProfile
 
 _RELATIVE_ERROR = 2e-4
@@ -28,6 +29,7 @@ _TAIL_SHARE = 1e-6  # of delta, for losses that are counted as infinite
 _LOWER_TAIL = 1e-12  # tilted mass of all steps together that is lifted to the lower end of the losses
 _SMALLEST_DELTA = 1e-30
 _ORDERS = np.geomspace(1e-3, 1e8, 56)
+_SPARSE_ORDERS = np.geomspace(1e-3, 1e8, 34)
 _REFINEMENT = 12
 _ROUNDING = 1e-13
 _MOST_ROUNDS = 6
@@ -51,13 +53,18 @@ class PrivacyCurve:
     pairs: tuple[DominatingPair, ...]
     counts: tuple[int, ...]
 
-    def epsilon(self, delta: float) -> float:
-        """An upper bound on the least epsilon at ``delta``; 0 < delta < 1."""
+    def epsilon(self, delta: float, enough: float = 0.0) -> float:
+        """An upper bound on the least epsilon at ``delta``; 0 < delta < 1.
+
+        A rougher bound of at most ``enough`` is returned as it is.
+        """
         if sum(self.counts) == 1:
             return self._basic_epsilon(delta)
         composition = _Composition.of(self, _TAIL_SHARE * delta)
         saddle = composition.saddle_at_delta(delta)
         bound = saddle.value
+        if 0 < bound <= enough:
+            return bound
         if bound == math.inf or (bound > 0 and self._basic_delta(bound) <= delta):
             bound = self._basic_epsilon(delta)
         if bound <= 0 or bound == math.inf:
@@ -70,6 +77,13 @@ class PrivacyCurve:
             # Rare, large losses make the Rényi bound loose; then the tail lives elsewhere than it says.
             saddle = composition.saddle_at_epsilon(bound)
         return bound
+
+    def estimated_epsilon(self, delta: float) -> float:
+        """About the epsilon at ``delta``, without any guarantee: for searches to start from."""
+        if sum(self.counts) == 1:
+            return self._basic_epsilon(delta)
+        losses = _Composition.of(self, _TAIL_SHARE * delta).losses
+        return estimated_epsilon(self.pairs, self.counts, losses, _SPARSE_ORDERS, delta)
 
     def delta(self, epsilon: float) -> float:
         """An upper bound on delta at ``epsilon`` >= 0."""
@@ -171,16 +185,18 @@ class _Composition:
         values = bound(orders, self._moments(orders))
         return _Saddle(float(orders[np.argmin(values)]), float(values.min()))
 
-    def _window(self, order: float) -> convolution.Window:
-        """Chernoff bounds, at the best rates on the grid, on where the composed loss lies under a tilt."""
-        here = float(self._moments(np.asarray([order]))[0])
+    def _window(self, order: float, here: float) -> convolution.Window:
+        """Chernoff bounds, at the best rates on the grid, on where the composed loss lies under a tilt.
+
+        ``here`` is the cumulant function at the order.
+        """
         spare = -math.log(_WINDOW_TAIL)
         above, below = order * 1.001 < _ORDERS, order > _ORDERS * 1.001
         rates = _ORDERS[above] - order
         ends = (self._moments_on_grid[above] - here + spare) / rates
         starts = (here - self._moments_on_grid[below] - spare) / (order - _ORDERS[below])
         # At order -1 the moment is that of P's density over Q's, at most 1.
-        start = max([(here - spare) / (order + 1), *starts])
+        start = max((here - spare) / (order + 1), float(starts.max(initial=-math.inf)))
         if rates.size == 0:
             return convolution.Window(order, start, math.inf, 0.0)
         best = int(np.argmin(ends))
@@ -193,9 +209,12 @@ class _Composition:
         nothing depends on and that the window would have to hold.
         """
         orders: FloatArray = np.geomspace(order, order / 128, 8)
-        visible = self._moments(orders) - orders * epsilon <= log_delta + _HEADROOM
+        moments = self._moments(orders)
+        visible = moments - orders * epsilon <= log_delta + _HEADROOM
         visible[0] = True
-        windows = [self._window(float(candidate)) for candidate in orders[visible]]
+        windows = [
+            self._window(*pair) for pair in zip(orders[visible].tolist(), moments[visible].tolist(), strict=True)
+        ]
         narrowest = min(window.stop - window.start for window in windows)
         return next(window for window in windows if window.stop - window.start <= 1.2 * narrowest)
 

@@ -1,20 +1,60 @@
 """Searches over a monotone parameter that spend few evaluations.
 
-Both work on the gap log(epsilon / target), which is nearly linear in the logarithm of noise, sampling rate or steps.
-They follow its chord, and bisect whenever the chord stops to shrink the bracket.
+They work on the gap log(epsilon / target), which is nearly linear in the logarithm of noise, sampling rate or steps.
+They follow its chord, and bisect whenever the chord stops to shrink the bracket. A cheap estimate of the gap may find
+the place to start from; what is returned rests on the gap alone.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 
 from tacit.core.errors import InputError
 
 TOLERANCE = 4e-4
+_NUDGE = 0.3 * TOLERANCE
+_CLOSE = 3e-3  # about the accuracy of an estimate
+_MOST_ESTIMATES = 12
 _LONGEST_STEP = 2.5
 _MOST_EVALUATIONS = 100
 
 
-def least_feasible(gap: Callable[[float], float], start: float, low: float, high: float) -> float:
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """Where a search begins, and the rate at which the gap falls there."""
+
+    x: float
+    rate: float = 1.0
+
+
+_FROM_ONE = Start(0.0, rate=0.5)  # epsilon grows like the square root of the steps at first
+
+
+def approximate_root(estimate: Callable[[float], float], start: Start, low: float, high: float) -> Start:
+    """Follows the chords of an estimated gap until it nearly vanishes; the last point where it does not."""
+    x, rate = min(max(start.x, low), high), start.rate
+    before: tuple[float, float] | None = None
+    for _ in range(_MOST_ESTIMATES):
+        value = estimate(x)
+        rate = _falling_rate(before, (x, value), rate)
+        if abs(value) <= _CLOSE or math.isnan(value):
+            break
+        before = x, value
+        x = min(max(x + min(max(value / rate, -_LONGEST_STEP), _LONGEST_STEP), low), high)
+        if x == before[0]:
+            break
+    return Start(x, rate)
+
+
+def _falling_rate(before: tuple[float, float] | None, now: tuple[float, float], otherwise: float) -> float:
+    """The rate at which the gap falls between two points, where that makes sense."""
+    if before is None or before[0] == now[0] or not math.isfinite(before[1] - now[1]):
+        return otherwise
+    rate = (before[1] - now[1]) / (now[0] - before[0])
+    return rate if 0.05 < rate < 1e4 else otherwise
+
+
+def least_feasible(gap: Callable[[float], float], start: Start, low: float, high: float) -> float:
     """The least x in [low, high] with gap(x) <= 0, from above and within `TOLERANCE`; the gap falls with x.
 
     ``low`` itself where that is feasible. An `InputError` where ``high`` is not.
@@ -28,7 +68,7 @@ def least_feasible(gap: Callable[[float], float], start: float, low: float, high
         width = good[0] - bad[0]
         if width <= TOLERANCE:
             break
-        nudge = -0.3 * TOLERANCE if last_was_good else 0.3 * TOLERANCE
+        nudge = -_NUDGE if last_was_good else _NUDGE
         x = _on_chord(bad, good) + nudge
         if stalls >= 2 or not bad[0] < x < good[0]:
             x, stalls = (bad[0] + good[0]) / 2, 0
@@ -40,10 +80,11 @@ def least_feasible(gap: Callable[[float], float], start: float, low: float, high
 
 
 def _bracket(
-    gap: Callable[[float], float], start: float, low: float, high: float
+    gap: Callable[[float], float], start: Start, low: float, high: float
 ) -> tuple[tuple[float, float] | None, tuple[float, float]]:
     """An infeasible and a feasible point with their gaps, or none of the former where all is feasible."""
-    x, bad, good, stretch = start, None, None, 0.9
+    x, rate, stretch = min(max(start.x, low), high), start.rate, 1.0
+    before, bad, good = None, None, None
     for _ in range(_MOST_EVALUATIONS):
         value = gap(x)
         if value <= 0:
@@ -57,9 +98,11 @@ def _bracket(
                 f"epsilon: stays at {math.exp(min(value, 700.0)):.3g} times the target, however private this part is. "
                 "Allow a larger epsilon, or let the other parts spend less."
             )
-        # Epsilon mostly changes as fast as the parameter, so that a step by the gap, and a little more, suffices.
+        rate = _falling_rate(before, (x, value), rate)
+        before = x, value
+        # Just beyond the root: the next point then closes the bracket or nearly so.
+        length = min(stretch * abs(value) / rate + _NUDGE, _LONGEST_STEP)
         stretch *= 1.2
-        length = min(max(stretch * abs(value), TOLERANCE), _LONGEST_STEP)
         x = max(x - length, low) if value <= 0 else min(x + length, high)
     raise InputError("epsilon: does not fall with the parameter, so nothing can be calibrated.")
 
@@ -70,28 +113,39 @@ def _on_chord(bad: tuple[float, float], good: tuple[float, float]) -> float:
     return bad[0] + (good[0] - bad[0]) * bad[1] / (bad[1] - good[1])
 
 
-def largest_feasible(gap: Callable[[int], float], highest: int) -> int:
-    """The largest n in 1..highest with gap(n) <= 0, where the gap rises with n; 0 where not even 1 is feasible."""
-    good = 1, gap(1)
-    if good[1] > 0:
-        return 0
-    bad: tuple[int, float] | None = None
+def largest_feasible(gap: Callable[[int], float], highest: int, start: Start = _FROM_ONE) -> int:
+    """The largest n in 1..highest with gap(n) <= 0, where the gap rises with n; 0 where not even 1 is feasible.
+
+    The search starts at n = e^-x for the start's x; its rate is that at which the gap rises with log n.
+    """
+    good, bad = _whole_bracket(gap, highest, start)
+    if good is None or bad is None:
+        return 0 if good is None else highest
     stalls = 0
-    while bad is None or bad[0] - good[0] > 1:
-        if bad is None:
-            if good[0] == highest:
-                return highest
-            # Epsilon grows like the square root at first; overshooting costs one evaluation.
-            growth = math.exp(min(max(-2.2 * good[1], 0.7), 7.0))
-            n = min(highest, max(good[0] + 1, math.ceil(good[0] * growth)))
-        else:
-            n = _between(good, bad, bisect=stalls >= 2)
-        width = math.inf if bad is None else bad[0] - good[0]
+    while bad[0] - good[0] > 1:
+        width = bad[0] - good[0]
+        n = _between(good, bad, bisect=stalls >= 2)
         value = gap(n)
         good, bad = ((n, value), bad) if value <= 0 else (good, (n, value))
-        stalls = 0 if bad is None or bad[0] - good[0] <= width / 2 else stalls + 1
-        stalls = 0 if stalls > 2 else stalls
+        stalls = 0 if bad[0] - good[0] <= width / 2 or stalls >= 2 else stalls + 1
     return good[0]
+
+
+def _whole_bracket(
+    gap: Callable[[int], float], highest: int, start: Start
+) -> tuple[tuple[int, float] | None, tuple[int, float] | None]:
+    """A feasible and an infeasible number; no feasible one where 1 is not, no infeasible one where all are."""
+    good: tuple[int, float] | None = None
+    bad: tuple[int, float] | None = None
+    n, stretch = min(max(round(math.exp(-start.x)), 1), highest), 1.1
+    while True:
+        value = gap(n)
+        good, bad = ((n, value), bad) if value <= 0 else (good, (n, value))
+        if (good is not None and bad is not None) or (good is None and n == 1) or (bad is None and n == highest):
+            return good, bad
+        growth = math.exp(min(stretch * abs(value) / start.rate, 7.0))
+        stretch *= 1.2
+        n = min(highest, max(n + 1, math.ceil(n * growth))) if value <= 0 else max(1, min(n - 1, int(n / growth)))
 
 
 def _between(good: tuple[int, float], bad: tuple[int, float], *, bisect: bool) -> int:

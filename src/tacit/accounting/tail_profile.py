@@ -4,7 +4,8 @@ A composition of many steps is smooth: all but a few low frequencies of its spec
 :math:`m_j = \frac1N \sum_k \hat m_k e^{2\pi i k j/N}` on losses of spacing h, the sums that delta is made of are
 geometric,
 
-.. math:: \sum_{u \ge 0} m_{j+u} e^{-t h u} = \frac1N \sum_k \frac{\hat m_k e^{2\pi i k j/N}}{1 - e^{-t h + 2\pi i k/N}},
+.. math:: \sum_{u \ge 0} m_{j+u} e^{-t h u}
+          = \frac1N \sum_k \frac{\hat m_k e^{2\pi i k j/N}}{1 - e^{-t h + 2\pi i k/N}},
 
 so that each costs one term a frequency, and a transform as short as the frequencies allow gives them at every D-th
 loss. What lies beyond the window, where the periodic masses start again, is taken off the same way.
@@ -28,8 +29,9 @@ ComplexArray = npt.NDArray[np.complex128]
 
 def transform_size(length: int) -> int:
     """A fast size of at least ``length`` that every stride divides."""
-    stride = min(_LONGEST_STRIDE, 2 ** max(0, length.bit_length() - 8))
-    return stride * int(fft.next_fast_len(-(-length // stride), real=True))
+    stride: int = min(_LONGEST_STRIDE, 1 << max(0, length.bit_length() - 8))
+    groups = int(fft.next_fast_len(-(-length // stride), real=True))
+    return stride * groups
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,9 +57,11 @@ class Spectrum:
         return stride if stride >= _SHORTEST_STRIDE else 1
 
     @functools.cached_property
-    def angles(self) -> FloatArray:
-        """2 pi k / N."""
-        return np.asarray(2 * math.pi / self.size * self.frequencies)
+    def one_less_root(self) -> ComplexArray:
+        """1 - e^(2 pi i k / N), without cancellation."""
+        half = math.pi / self.size * self.frequencies
+        sine = np.sin(half)
+        return np.asarray(2 * sine * (sine - 1j * np.cos(half)))
 
     @functools.cached_property
     def _weights(self) -> FloatArray:
@@ -105,9 +109,12 @@ class TailProfile:
     @functools.cached_property
     def _factors(self) -> tuple[ComplexArray, ComplexArray]:
         """What turns masses into sums over u >= 0 with weights e^(-t u) (1 - e^(-u)), and with e^(-(t + 1) u)."""
-        angles = 1j * self.spectrum.angles
-        upper, lower = (-np.expm1(angles - rate * self.spacing) for rate in (self.order, self.order + 1))
-        between = -math.expm1(-self.spacing) * np.exp(angles - self.order * self.spacing)
+        one_less = self.spectrum.one_less_root
+        upper, lower = (
+            math.exp(-rate * self.spacing) * one_less - math.expm1(-rate * self.spacing)
+            for rate in (self.order, self.order + 1)
+        )
+        between = -math.expm1(-self.spacing) * math.exp(-self.order * self.spacing) * (1 - one_less)
         return between / (upper * lower), 1 / lower
 
     @functools.cached_property
