@@ -1,23 +1,17 @@
 """Noise drawn where the values are: its law, its kernel against its twin, and no noise drawn twice."""
 
 import hashlib
-import json
-import os
 import random
-import subprocess
-import sys
-from pathlib import Path
 
-import mpmath
 import numpy as np
 import pytest
 import torch
+from box_muller import ENDS, exact_pair
 from hypothesis import given
 from hypothesis import strategies as st
-from rfc8439 import VECTORS
 from scipy import stats
 
-from tacit.core import chacha, device_noise
+from tacit.core import chacha
 from tacit.core.device_noise import add_normal_, key_tensor, normals
 from tacit.core.errors import InputError, UnsupportedError
 from tacit.core.randomness import Randomness
@@ -120,17 +114,6 @@ def tile_of(high: int, low: int, angle: int, angle_low: int = 0, *, wide: bool =
     return np.tile(np.array(pattern, dtype=np.uint32)[:, None], (1, 128))
 
 
-def exact_pair(high: int, low: int, angle: int, angle_bits: int) -> tuple[float, float]:
-    """Box-Muller with fifty digits."""
-    with mpmath.workdps(50):
-        radius = mpmath.sqrt(-2 * mpmath.log((mpmath.mpf((high << 32) | low) + 0.5) / 2**64))
-        quarter, part = divmod(angle, 2 ** (angle_bits - 2))
-        turn = mpmath.pi / 2 * (mpmath.mpf(part) + 0.5) / 2 ** (angle_bits - 2)
-        first, second = radius * mpmath.sin(turn), radius * mpmath.cos(turn)
-        return float(-first if quarter >= 2 else first), float(-second if quarter % 2 else second)
-
-
-ENDS = [0, 1, 2**8, 2**24 - 1, 2**30 - 1, 2**30, 2**31 - 1, 2**31, 0xB504F333, 0xB504F334, 2**32 - 2, 2**32 - 1]
 words32 = st.one_of(st.sampled_from(ENDS), st.integers(0, 2**32 - 1))
 
 
@@ -309,99 +292,3 @@ def test_a_key_tensor_holds_the_bytes_in_little_endian_words() -> None:
     tensor = key_tensor(key, device="cpu")
     assert (tensor.dtype, tuple(tensor.shape)) == (torch.int32, (8,))
     assert tensor.numpy().astype("<i4").tobytes() == key
-
-
-# The kernel, in Triton's interpreter, in its compiler and where there is a GPU
-
-
-def kernel_words() -> np.ndarray:
-    """128 triples: every pair of ends as a radius, and the rest at random."""
-    random_words = np.random.default_rng(3).integers(0, 2**32, (3, 128), dtype=np.uint32)
-    ends = np.array(ENDS, dtype=np.uint32)
-    random_words[0, :36] = np.tile(ends, 3)
-    random_words[1, :36] = np.repeat(ends[[0, 3, -1]], 12)
-    random_words[2, 30:66] = np.tile(ends, 3)
-    return random_words
-
-
-def run_script(name: str, *arguments: str, cache: Path, interpret: str) -> None:
-    """Triton decides when it is imported whether it interprets: each kind takes a process of its own."""
-    pytest.importorskip("triton")
-    environment = {**os.environ, "TRITON_INTERPRET": interpret, "TRITON_CACHE_DIR": str(cache)}
-    command = [sys.executable, str(Path(__file__).with_name(name)), *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.fixture(scope="module")
-def interpreted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
-    folder = tmp_path_factory.mktemp("interpreted")
-    np.save(folder / "words.npy", kernel_words())
-    files = (str(folder / "words.npy"), str(folder / "out.npz"))
-    run_script("interpreted_noise.py", *files, cache=folder, interpret="1")
-    return dict(np.load(folder / "out.npz"))
-
-
-def test_the_kernel_gives_the_published_vectors(interpreted: dict[str, np.ndarray]) -> None:
-    given_blocks = [words.astype("<u4").tobytes().hex() for words in interpreted["vectors"]]
-    assert given_blocks == [vector.block for vector in VECTORS]
-
-
-def interpreted_constants() -> tuple[chacha.Words, chacha.Nonce, float, int]:
-    pytest.importorskip("triton")
-    import interpreted_noise
-
-    key = chacha.key_words(interpreted_noise.KEY)
-    return key, interpreted_noise.NONCE, interpreted_noise.SCALE, interpreted_noise.COUNT
-
-
-def test_the_kernel_numbers_blocks_up_to_the_last_counter(interpreted: dict[str, np.ndarray]) -> None:
-    key, nonce, _, _ = interpreted_constants()
-    np.testing.assert_array_equal(interpreted["last"], chacha.keystream(key, nonce, 2**32 - 130, 130))
-
-
-def test_the_kernels_normals_are_right_to_float32_everywhere(interpreted: dict[str, np.ndarray]) -> None:
-    exact = [exact_pair(*(int(word) for word in triple), 32) for triple in kernel_words().T]
-    np.testing.assert_allclose(interpreted["normals"].T, exact, rtol=8e-7)
-
-
-def test_the_kernel_adds_the_twins_noise_and_touches_nothing_else(interpreted: dict[str, np.ndarray]) -> None:
-    key, nonce, scale, count = interpreted_constants()
-    twin = torch.full((count,), 3.0)
-    add_normal_(twin, scale, torch.from_numpy(key.view(np.int32)), nonce)
-    np.testing.assert_allclose(interpreted["float32"][:count], twin.numpy(), rtol=0, atol=1e-6)
-    assert (interpreted["float32"][count:] == 3).all()
-
-
-def test_the_kernel_adds_to_sixteen_bits_in_float32(interpreted: dict[str, np.ndarray]) -> None:
-    """To one unit in the last place: the interpreter cuts off where a GPU rounds."""
-    key, nonce, scale, _ = interpreted_constants()
-    twin = torch.full((200,), 3.0, dtype=torch.bfloat16)
-    add_normal_(twin, scale, torch.from_numpy(key.view(np.int32)), nonce)
-    held = torch.from_numpy(interpreted["bfloat16"])
-    torch.testing.assert_close(held, twin.float(), rtol=torch.finfo(torch.bfloat16).eps, atol=0)
-
-
-def test_the_kernel_compiles_for_a_gpu(tmp_path: Path) -> None:
-    run_script("compiled_noise.py", str(tmp_path / "ptx.json"), cache=tmp_path, interpret="0")
-    assembly = json.loads((tmp_path / "ptx.json").read_text())
-    assert len(assembly) == 4
-    for case, text in assembly.items():
-        assert "shf.l.wrap" in text, case  # rotations became one instruction
-        assert "bf16" not in case or "cvt.rn.bf16" in text, case  # rounded to nearest
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_on_a_gpu_the_kernel_adds_the_twins_noise() -> None:
-    values, twin = torch.zeros(100_001, device="cuda"), noise(100_001)
-    add_normal_(values, 1.0, KEY.cuda(), NONCE)
-    torch.testing.assert_close(values.cpu(), twin, rtol=2e-6, atol=1e-12)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("dtype", PRECISIONS, ids=str)
-def test_a_gpu_without_the_kernel_gets_the_same_noise(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_noise, "_has_triton", lambda: False)
-    values = torch.zeros(5000, device="cuda", dtype=dtype)
-    add_normal_(values, 1.0, KEY.cuda(), NONCE)
-    assert torch.equal(values.cpu(), noise(5000, dtype=dtype))

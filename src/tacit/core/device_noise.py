@@ -81,9 +81,7 @@ def _check(values: Tensor, key: Tensor) -> None:
     if values.dtype not in _DTYPES:
         raise InputError(f"values: has dtype {values.dtype}, must be a real floating type. Convert it first.")
     if not values.is_contiguous():
-        raise InputError(
-            f"values: has strides {values.stride()}, must be contiguous. Pass a permuted view that is, or work on a copy."
-        )
+        raise InputError(f"values: has strides {values.stride()}, must be contiguous. Pass a permuted view that is.")
     if key.dtype != torch.int32 or key.shape != (8,) or not key.is_contiguous():
         raise InputError(f"key: is {key.dtype} of shape {tuple(key.shape)}, must be 8 int32 words. Use key_tensor().")
     if key.device != values.device:
