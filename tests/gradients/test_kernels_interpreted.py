@@ -140,8 +140,11 @@ def _convolution_errors(examples, channels, height, width, outputs, geometry, dt
     expected = twins.convolution_products(x.double(), grad.double(), geometry, torch.float64)
     with _tile(launch, tile):
         products = launch.convolution(x, grad, geometry, precision, out_dtype=F32)
+        by_offset = launch.convolution(x, grad, geometry, precision, out_dtype=F32, by_offset=True)
         norms = launch.convolution(x, grad, geometry, precision, out_dtype=None)
     assert products.is_contiguous()
+    in_order = products.unflatten(2, (channels, geometry.offsets)).transpose(2, 3).flatten(2)
+    assert torch.equal(by_offset, in_order)
     return max(
         _error(products, expected),
         _error(norms[:, None], twins.convolution_norms(x.double(), grad.double(), geometry)[:, None]),

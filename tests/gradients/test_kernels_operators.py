@@ -69,6 +69,10 @@ def test_convolution_is_the_loop_and_autograd(kernel_size, stride, padding, dila
     expected = torch.stack([loop_convolution(a, b, geometry) for a, b in zip(x, grad, strict=True)])
     found = kernels.convolution_products(x, grad, *of(geometry))
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    by_offset = kernels.convolution_products(x, grad, *of(geometry), by_offset=True)
+    assert by_offset.is_contiguous()
+    in_order = by_offset.unflatten(2, (geometry.offsets, 3)).transpose(2, 3).flatten(2)
+    torch.testing.assert_close(in_order, found, rtol=1e-12, atol=1e-12)
     (summed,) = torch.autograd.grad(out, weight, grad)
     torch.testing.assert_close(found.sum(0).view_as(weight), summed, rtol=1e-12, atol=1e-12)
     norms = kernels.convolution_norms(x, grad, *of(geometry))
@@ -127,7 +131,8 @@ def test_an_empty_batch_and_no_tokens_are_ordinary():
     assert kernels.product_norms(random(0, 3, 2), random(0, 3, 4)).shape == (0,)
     assert torch.equal(kernels.product_norms(random(2, 0, 2), random(2, 0, 4)), torch.zeros(2, dtype=torch.float64))
     x, grad = random(0, 3, 5, 5), random(0, 4, 3, 3)
-    assert kernels.convolution_products(x, grad, (3, 3)).shape == (0, 4, 27)
+    for by_offset in (False, True):
+        assert kernels.convolution_products(x, grad, (3, 3), by_offset=by_offset).shape == (0, 4, 27)
     assert kernels.convolution_norms(x, grad, (3, 3)).shape == (0,)
     assert kernels.zero_rows_(random(0, 3), torch.ones(0, dtype=torch.bool)).shape == (0, 3)
 
@@ -170,7 +175,7 @@ def test_operators_keep_what_they_declare():
     utils = ("test_schema", "test_faketensor")
     torch.library.opcheck(torch.ops.tacit.product_norms.default, (left, right, "ieee"), test_utils=utils)
     torch.library.opcheck(
-        torch.ops.tacit.convolution_products.default, (x, grad, geometry, "ieee", torch.float32), test_utils=utils
+        torch.ops.tacit.convolution_products.default, (x, grad, geometry, "ieee", torch.float32, True), test_utils=utils
     )
     torch.library.opcheck(torch.ops.tacit.convolution_norms.default, (x, grad, geometry, "ieee"), test_utils=utils)
     torch.library.opcheck(torch.ops.tacit.zero_rows_.default, (values, keep), test_utils=utils)

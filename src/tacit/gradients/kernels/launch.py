@@ -1,9 +1,9 @@
 """Runs the Triton kernels: lays operands out for the tensor cores, picks a tile, launches. Needs Triton.
 
-TF32 products read both operands contiguous along the summed dimension, so float32 operands that are not are copied first
-where more than one tile reads them. Half precision is read either way, but in convolutions with the channels contiguous.
-A padded convolution copies its input into a frame of zeros on the way, so that no kernel ever asks whether a patch
-reaches over the edge.
+TF32 products read both operands contiguous along the summed dimension, so float32 operands that are not are copied
+first where more than one tile reads them. Half precision is read either way, but in convolutions with the channels
+contiguous. A padded convolution copies its input into a frame of zeros on the way, so that no kernel ever asks whether
+a patch reaches over the edge.
 """
 
 import os
@@ -47,12 +47,19 @@ def product_norms(left: Tensor, right: Tensor, precision: str) -> Tensor:
         return partial
 
     table = candidates(rows, columns, tokens, left.element_size(), precision)
-    key = ("product", left.device, left.dtype, precision, tokens, rows, columns, left.stride(1) == 1)
+    layout = (left.stride(1) == 1, right.stride(1) == 1)
+    key = ("product", left.device, left.dtype, precision, tokens, rows, columns, layout)
     return _total(launch(choose(key, table, launch, can_time=not _INTERPRETED)))
 
 
 def convolution(
-    x: Tensor, grad: Tensor, geometry: Geometry, precision: str, *, out_dtype: torch.dtype | None
+    x: Tensor,
+    grad: Tensor,
+    geometry: Geometry,
+    precision: str,
+    *,
+    out_dtype: torch.dtype | None,
+    by_offset: bool = False,
 ) -> Tensor:
     """Per-example weight gradients ``[B, O, C * KH * KW]`` in ``out_dtype``; with None their squared norms."""
     examples, channels = x.shape[:2]
@@ -78,6 +85,7 @@ def convolution(
             OW=width,
             CHANNELS_LAST=channels_last,
             WRITE=writes,
+            WRITE_LAST=by_offset,
             EVEN=positions % tile.tokens == 0,
             PRECISION=precision,
             BM=tile.rows,
@@ -89,7 +97,8 @@ def convolution(
         return out
 
     table = candidates(rows, columns, positions, x.element_size(), precision)
-    key = ("convolution", x.device, x.dtype, out_dtype, precision, geometry, x.shape[1:], rows, channels_last)
+    layout = (channels_last, by_offset, grad.stride(2) == 1)
+    key = ("convolution", x.device, x.dtype, out_dtype, precision, geometry, x.shape[1:], rows, layout)
     out = launch(choose(key, table, launch, can_time=not _INTERPRETED))
     return out if writes else _total(out)
 

@@ -9,6 +9,11 @@ Guarantees: results repeat bit for bit on one device (no atomic sums); an exampl
 alone. Norms are summed in float64 over tiles; within a tile products and squares are float32 (float64 squares where
 ``input_precision`` is "ieee"), so a gradient with entries beyond about 1e19 in magnitude has an infinite norm, and the
 squares of entries below about 1e-23 vanish.
+
+With "tf32" the matrix units may cut float32 operands to eleven significant bits and their sums to float32, both toward
+zero (Fasi, Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA tensor cores, 2021): an operand loses up to 2^-10
+of itself and a sum up to a whole unit in the last place a term, twice what rounding to nearest would, and norms come
+out small on average. Whoever clips by these norms has to add that first.
 """
 
 import functools
@@ -56,6 +61,7 @@ def convolution_products(
     groups: int = 1,
     input_precision: str | None = None,
     out_dtype: torch.dtype | None = None,
+    by_offset: bool = False,
 ) -> Tensor:
     """Every example's weight gradient of a two-dimensional convolution, written once; patches are never unfolded.
 
@@ -66,13 +72,16 @@ def convolution_products(
         groups: must be 1.
         input_precision: as in `product_norms`.
         out_dtype: of the result; None keeps the type of x.
+        by_offset: writes the columns in the order (KH, KW, C) and not (C, KH, KW). The kernel writes neighbours
+            together in this order where it gathers channels (half precision, C a multiple of 8), else in the other.
 
     Returns:
-        ``[B, O, C * KH * KW]``, contiguous: a view as ``[B, O, C, KH, KW]`` is the gradient of the weight.
+        ``[B, O, C * KH * KW]``, contiguous: a view as ``[B, O, C, KH, KW]`` is the gradient of the weight (with
+        ``by_offset``, one as ``[B, O, KH, KW, C]`` is, but for the order of its dimensions).
     """
     geometry = _check_convolution(x, grad, Geometry(kernel_size, stride, padding, dilation), groups)
     products: Tensor = torch.ops.tacit.convolution_products(
-        x, grad, geometry.numbers, _precision(input_precision), out_dtype or x.dtype
+        x, grad, geometry.numbers, _precision(input_precision), out_dtype or x.dtype, by_offset
     )
     return products
 
@@ -121,14 +130,16 @@ def _product_norms(left: Tensor, right: Tensor, input_precision: str) -> Tensor:
 
 @torch.library.custom_op("tacit::convolution_products", mutates_args=())
 def _convolution_products(
-    x: Tensor, grad: Tensor, geometry: list[int], input_precision: str, out_dtype: torch.dtype
+    x: Tensor, grad: Tensor, geometry: list[int], input_precision: str, out_dtype: torch.dtype, by_offset: bool
 ) -> Tensor:
     if _use_triton(x):
         launch = importlib.import_module("tacit.gradients.kernels.launch")
         if launch.fits(x, grad):
-            products: Tensor = launch.convolution(x, grad, Geometry.of(geometry), input_precision, out_dtype=out_dtype)
+            products: Tensor = launch.convolution(
+                x, grad, Geometry.of(geometry), input_precision, out_dtype=out_dtype, by_offset=by_offset
+            )
             return products
-    return twins.convolution_products(x, grad, Geometry.of(geometry), out_dtype).contiguous()
+    return twins.convolution_products(x, grad, Geometry.of(geometry), out_dtype, by_offset=by_offset).contiguous()
 
 
 @torch.library.custom_op("tacit::convolution_norms", mutates_args=())
@@ -157,7 +168,9 @@ def _(left: Tensor, right: Tensor, input_precision: str) -> Tensor:
 
 
 @_convolution_products.register_fake
-def _(x: Tensor, grad: Tensor, geometry: list[int], input_precision: str, out_dtype: torch.dtype) -> Tensor:
+def _(
+    x: Tensor, grad: Tensor, geometry: list[int], input_precision: str, out_dtype: torch.dtype, by_offset: bool
+) -> Tensor:
     return x.new_empty(x.shape[0], grad.shape[1], x.shape[1] * Geometry.of(geometry).offsets, dtype=out_dtype)
 
 

@@ -55,10 +55,11 @@ def product_norms_kernel(
 def convolution_kernel(
     x, grad, out, T, M, tiles, column_tiles, xb, xc, xh, xw, gb, gm, gt, step_h, step_w, dilation_h, dilation_w,
     C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, OW: tl.constexpr, CHANNELS_LAST: tl.constexpr,
-    WRITE: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
+    WRITE: tl.constexpr, WRITE_LAST: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BT: tl.constexpr,
 ):  # fmt: skip
-    """Tile of grad[b] @ patches[b].T over a padded x: written where WRITE, else squared and summed.
+    """Tile of grad[b] @ patches[b].T over a padded x: written where WRITE (columns by channel, or by offset where
+    WRITE_LAST), else squared and summed.
 
     An address is a position's base plus a column's offset; columns are worked out once, positions once a block. Columns
     and positions past the end repeat the first one, which needs no mask: their grad is zero, or they are dropped below.
@@ -96,7 +97,13 @@ def convolution_kernel(
             b = tl.trans(tl.load(x + (column[:, None] + base[None, :])))
         total = tl.dot(a, b, total, input_precision=PRECISION)
     if WRITE:
-        at = out + example * (M * N) + m[:, None] * N + (channel * (KH * KW) + offset)[None, :]
+        if WRITE_LAST == CHANNELS_LAST:
+            place = n
+        elif WRITE_LAST:
+            place = offset * C + channel
+        else:
+            place = channel * (KH * KW) + offset
+        at = out + example * (M * N) + m[:, None] * N + place[None, :]
         tl.store(at, total.to(out.dtype.element_ty), mask=has_m & has_n)
     else:
         tl.store(out + program, squared_sum(tl.where(has_n, total, 0.0), PRECISION == "ieee"))

@@ -45,21 +45,34 @@ _TENSOR_CORE = (
     (16, 16, 1, 3),
 )
 # Full float32 products run on the ordinary units, where large tiles spill registers.
-_ORDINARY = ((64, 64, 4, 2), (32, 64, 4, 2), (32, 32, 2, 2), (16, 64, 2, 2), (64, 16, 2, 2), (16, 16, 1, 2))
+_ORDINARY = (
+    (64, 64, 4, 2),
+    (32, 64, 4, 2),
+    (32, 32, 2, 2),
+    (16, 64, 2, 2),
+    (64, 16, 2, 2),
+    (32, 16, 1, 2),
+    (16, 16, 1, 2),
+)
 _CANDIDATES = 4
 
 _chosen: dict[Hashable, Tile] = {}
 
 
 def candidates(rows: int, columns: int, tokens: int, itemsize: int, precision: str) -> list[Tile]:
-    """The largest tiles that a gradient of ``rows x columns`` fills, at most four; never none."""
+    """The largest tiles that a gradient of ``rows x columns`` fills, at most four; never none.
+
+    Rows are not split below what the matrix units take at once, and no stage is kept for a step that never comes:
+    shared memory saved is another program resident.
+    """
     ordinary = precision == "ieee" and itemsize == 4
     table = _ORDINARY if ordinary else _TENSOR_CORE
     step = 16 if ordinary else min(128 // itemsize, max(16, _power_of_two(tokens)))
+    most_rows, most_columns = max(16, _power_of_two(rows)), max(16, _power_of_two(columns))
     fitting = [
-        Tile(m, n, step, warps, stages)
+        Tile(m, n, step, warps, min(stages, max(2, -(-tokens // step))))
         for m, n, warps, stages in table
-        if m <= max(16, _power_of_two(rows)) and n <= max(16, _power_of_two(columns))
+        if min(64, most_rows) <= m <= most_rows and n <= most_columns
     ]
     return fitting[:_CANDIDATES]
 

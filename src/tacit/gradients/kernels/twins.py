@@ -25,9 +25,13 @@ def product_norms(left: Tensor, right: Tensor) -> Tensor:
     )
 
 
-def convolution_products(x: Tensor, grad: Tensor, geometry: Geometry, out_dtype: torch.dtype) -> Tensor:
-    """``grad[i] @ patches[i].T`` for every example i: ``[B, O, C * KH * KW]``."""
+def convolution_products(
+    x: Tensor, grad: Tensor, geometry: Geometry, out_dtype: torch.dtype, *, by_offset: bool = False
+) -> Tensor:
+    """``grad[i] @ patches[i].T`` for every example i: ``[B, O, C * KH * KW]``, or ``[B, O, KH * KW * C]``."""
     patches = F.unfold(_widened(x), geometry.kernel_size, geometry.dilation, geometry.padding, geometry.stride)
+    if by_offset:
+        patches = patches.view(len(x), x.shape[1], geometry.offsets, patches.shape[2]).transpose(1, 2).flatten(1, 2)
     return (_widened(grad).flatten(2) @ patches.transpose(1, 2)).to(out_dtype)
 
 
