@@ -5,11 +5,12 @@ Example i's gradient of a linear layer is :math:`P_i = L_i^T R_i`, with the outp
 :math:`R_i` of its tokens; a convolution's is the same over its output positions, with the patches of the input as
 :math:`R_i`. Each operator is registered with PyTorch (``torch.ops.tacit``), so that tracing and compiling see one node.
 
-Guarantees: results repeat bit for bit on one device (no atomic sums); an example that is not finite spoils its own row
-alone. Norms are summed in float64 over tiles; within a tile products and squares are float32 (float64 squares where
-``input_precision`` is "ieee"), so a gradient with entries beyond about 1e19 in magnitude has an infinite norm, and the
-squares of entries below about 1e-23 vanish. A thread adds at most 128 squares of its own in float32, then a tree does: a
-tile's sum is off by less than 2^-16 of itself.
+Guarantees: nothing is summed atomically, so results repeat bit for bit with the same tile (tiles are timed once for each
+shape and process; another process may choose another, which changes the order of sums); an example that is not finite
+spoils its own row alone. Norms are summed in float64 over tiles; within a tile products and squares are float32
+(float64 squares where ``input_precision`` is "ieee"), so a gradient with entries beyond about 1e19 in magnitude has an
+infinite norm, and the squares of entries below about 1e-23 vanish. A thread adds at most 128 squares of its own in
+float32, then a tree does: a tile's sum is off by less than 2^-16 of itself.
 
 With "tf32" the matrix units may cut float32 operands to eleven significant bits and their sums to float32, both toward
 zero (Fasi, Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA tensor cores, 2021): an operand loses up to 2^-10
