@@ -5,7 +5,7 @@ Example i's gradient of a linear layer is :math:`P_i = L_i^T R_i`, with the outp
 :math:`R_i` of its tokens; a convolution's is the same over its output positions, with the patches of the input as
 :math:`R_i`. Each operator is registered with PyTorch (``torch.ops.tacit``), so that tracing and compiling see one node.
 
-Guarantees: nothing is summed atomically, so results repeat bit for bit with the same tile (tiles are timed once for each
+Guarantees: no sum is atomic, so results repeat bit for bit with the same tile (tiles are timed once for each
 shape and process; another process may choose another, which changes the order of sums); an example that is not finite
 spoils its own row alone. Norms are summed in float64 over tiles; within a tile products and squares are float32
 (float64 squares where ``input_precision`` is "ieee"), so a gradient with entries beyond about 1e19 in magnitude has an
