@@ -4,6 +4,7 @@ Every answer is feasible as the accountant itself counts, never above the budget
 the best one; a whole one is the best.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 
@@ -12,7 +13,7 @@ from dp_accounting import DpEvent
 from tacit.accounting.base import Accountant
 from tacit.accounting.budget_gap import BudgetGap
 from tacit.accounting.events import dpsgd_event
-from tacit.accounting.search import Start, approximate_root, largest_feasible, least_feasible
+from tacit.accounting.search import TOLERANCE, Start, approximate_root, largest_feasible, least_feasible
 from tacit.core.errors import InputError
 from tacit.core.privacy import Budget, Neighbours
 from tacit.core.validation import check_count, check_positive, check_probability
@@ -20,6 +21,7 @@ from tacit.core.validation import check_count, check_positive, check_probability
 SMALLEST_NOISE, LARGEST_NOISE = 1e-3, 1e7
 SMALLEST_RATE = 1e-12
 MOST_STEPS = 10**9
+_SHYNESS = 0.5 * TOLERANCE  # what is infeasible is cheaper to see, as one direction suffices
 
 
 def calibrate_noise(
@@ -168,6 +170,7 @@ def calibrate_dpsgd_batch_size(
 def _least(gap: BudgetGap, make_event: Callable[[float], DpEvent], start: float, low: float, high: float) -> float:
     """The least feasible x, from where quicker means say that it lies."""
     found = _start(gap, make_event, Start(start), low, high)
+    found = dataclasses.replace(found, x=found.x - _SHYNESS)
     return least_feasible(lambda x: gap.certified(make_event(x)), found, low, high)
 
 

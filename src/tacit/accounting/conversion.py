@@ -13,6 +13,7 @@ from dp_accounting import gaussian_mechanism
 from scipy import optimize
 
 from tacit.accounting.dominating import FloatArray, gaussian_profile
+from tacit.accounting.search import least_within
 from tacit.core.errors import InputError
 from tacit.core.privacy import Budget
 from tacit.core.validation import check_count, check_non_negative, check_open_unit, check_positive
@@ -109,7 +110,8 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
     check_open_unit("delta", delta)
     if check_non_negative("noise_multiplier", noise_multiplier) == 0:
         return math.inf
-    return float(gaussian_epsilons(noise_multiplier, np.asarray([delta]))[0])
+    high = 0.5 / noise_multiplier**2 + math.sqrt(-2 * math.log(delta)) / noise_multiplier
+    return least_within(lambda epsilon: gaussian_delta(noise_multiplier, epsilon), delta, 0.0, high)
 
 
 def gaussian_noise(epsilon: float, delta: float) -> float:

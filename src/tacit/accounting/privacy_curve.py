@@ -20,7 +20,8 @@ import numpy as np
 from tacit.accounting import convolution
 from tacit.accounting.discretisation import LossDistribution, loss_range, on_relative_grid, on_uniform_grid
 from tacit.accounting.dominating import DominatingPair, FloatArray
-from tacit.accounting.saddlepoint import estimated_epsilon
+from tacit.accounting.saddlepoint import saddlepoint_epsilon
+from tacit.accounting.search import least_within
 from tacit.accounting.tail_profile import TailProfile
 
 _RELATIVE_ERROR = 2e-4
@@ -29,11 +30,12 @@ _TAIL_SHARE = 1e-6  # of delta, for losses that are counted as infinite
 _LOWER_TAIL = 1e-12  # tilted mass of all steps together that is lifted to the lower end of the losses
 _SMALLEST_DELTA = 1e-30
 _ORDERS = np.geomspace(1e-3, 1e8, 56)
+_LOWER_TILTS = np.geomspace(1, 1 / 128, 8)
 _SPARSE_ORDERS = np.geomspace(1e-3, 1e8, 34)
 _REFINEMENT = 12
-_ROUNDING = 1e-13
 _MOST_ROUNDS = 6
 _FINEST_SHARE = 0.01
+_ROUGH = 5.0
 _WINDOW_TAIL = 1e-14  # tilted mass that may lie beyond either end of the window
 _HEADROOM = 18.0  # how far, in logarithms, the tilted tail may lie above delta: rounding takes 1e-12 of it
 
@@ -53,10 +55,11 @@ class PrivacyCurve:
     pairs: tuple[DominatingPair, ...]
     counts: tuple[int, ...]
 
-    def epsilon(self, delta: float, enough: float = 0.0) -> float:
+    def epsilon(self, delta: float, *, enough: float = 0.0, coarseness: float = 1.0) -> float:
         """An upper bound on the least epsilon at ``delta``; 0 < delta < 1.
 
-        A rougher bound of at most ``enough`` is returned as it is.
+        A rougher bound of at most ``enough`` is returned as it is. The losses lie ``coarseness`` times further apart
+        than accuracy demands, which takes less time.
         """
         if sum(self.counts) == 1:
             return self._basic_epsilon(delta)
@@ -70,7 +73,7 @@ class PrivacyCurve:
         if bound <= 0 or bound == math.inf:
             return max(bound, 0.0)
         for _ in range(_MOST_ROUNDS):
-            profile = composition.profile(saddle.order, bound, bound, math.log(delta))
+            profile = composition.profile(saddle.order, bound, bound, math.log(delta), coarseness)
             scale, bound = bound, min(bound, profile.epsilon(delta))
             if bound > 0.7 * scale or bound == 0:
                 break
@@ -83,7 +86,8 @@ class PrivacyCurve:
         if sum(self.counts) == 1:
             return self._basic_epsilon(delta)
         losses = _Composition.of(self, _TAIL_SHARE * delta).losses
-        return estimated_epsilon(self.pairs, self.counts, losses, _SPARSE_ORDERS, delta)
+        found = saddlepoint_epsilon(self.counts, losses, _SPARSE_ORDERS, delta)
+        return self.epsilon(delta, coarseness=_ROUGH) if found is None else found
 
     def delta(self, epsilon: float) -> float:
         """An upper bound on delta at ``epsilon`` >= 0."""
@@ -109,17 +113,12 @@ class PrivacyCurve:
         return min(1.0, sum(deltas))
 
     def _basic_epsilon(self, delta: float) -> float:
-        """The epsilon that `_basic_delta` is enough for, by bisection that ends on the safe side."""
+        """The epsilon that `_basic_delta` is enough for, on the safe side of rounding."""
         if self._basic_delta(0.0) <= delta:
             return 0.0
         total = sum(self.counts)
-        low, high = 0.0, total * max(loss_range(pair, delta / total, 1.0)[1] for pair in self.pairs)
-        if self._basic_delta(high) > delta:
-            return math.inf
-        while high - low > _ROUNDING * high:
-            middle = (low + high) / 2
-            low, high = (low, middle) if self._basic_delta(middle) <= delta else (middle, high)
-        return high
+        high = total * max(loss_range(pair, delta / total, 1.0)[1] for pair in self.pairs)
+        return math.inf if self._basic_delta(high) > delta else least_within(self._basic_delta, delta, 0.0, high)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,22 +184,24 @@ class _Composition:
         values = bound(orders, self._moments(orders))
         return _Saddle(float(orders[np.argmin(values)]), float(values.min()))
 
-    def _window(self, order: float, here: float) -> convolution.Window:
-        """Chernoff bounds, at the best rates on the grid, on where the composed loss lies under a tilt.
+    def _windows(self, orders: FloatArray, moments: FloatArray) -> list[convolution.Window]:
+        """Chernoff bounds, at the best rates on the grid, on where the composed loss lies under each tilt.
 
-        ``here`` is the cumulant function at the order.
+        ``moments`` is the cumulant function at the orders.
         """
         spare = -math.log(_WINDOW_TAIL)
-        above, below = order * 1.001 < _ORDERS, order > _ORDERS * 1.001
-        rates = _ORDERS[above] - order
-        ends = (self._moments_on_grid[above] - here + spare) / rates
-        starts = (here - self._moments_on_grid[below] - spare) / (order - _ORDERS[below])
+        rates: FloatArray = _ORDERS - orders[:, None]
+        above, below = orders[:, None] * 1.001 < _ORDERS, orders[:, None] > _ORDERS * 1.001
+        with np.errstate(divide="ignore"):
+            bounds = (self._moments_on_grid - moments[:, None] + spare) / rates
+        ends = np.where(above, bounds, math.inf)
         # At order -1 the moment is that of P's density over Q's, at most 1.
-        start = max((here - spare) / (order + 1), float(starts.max(initial=-math.inf)))
-        if rates.size == 0:
-            return convolution.Window(order, start, math.inf, 0.0)
-        best = int(np.argmin(ends))
-        return convolution.Window(order, start, float(ends[best]), float(rates[best]))
+        starts: FloatArray = np.maximum(
+            np.where(below, bounds, -math.inf).max(axis=1), (moments - spare) / (orders + 1)
+        )
+        best = np.arange(orders.size), ends.argmin(axis=1)
+        columns = (orders, starts, ends[best], np.where(above[best], rates[best], 0.0))
+        return [convolution.Window(*map(float, row)) for row in zip(*columns, strict=True)]
 
     def _choose_window(self, order: float, epsilon: float, log_delta: float) -> convolution.Window:
         """The narrowest window among tilts up to ``order`` under which the tail still stands out from rounding.
@@ -208,17 +209,17 @@ class _Composition:
         The full tilt shows the tail best, but where losses are rare and large it also calls up a far end that
         nothing depends on and that the window would have to hold.
         """
-        orders: FloatArray = np.geomspace(order, order / 128, 8)
+        orders: FloatArray = order * _LOWER_TILTS
         moments = self._moments(orders)
         visible = moments - orders * epsilon <= log_delta + _HEADROOM
         visible[0] = True
-        windows = [
-            self._window(*pair) for pair in zip(orders[visible].tolist(), moments[visible].tolist(), strict=True)
-        ]
+        windows = self._windows(orders[visible], moments[visible])
         narrowest = min(window.stop - window.start for window in windows)
         return next(window for window in windows if window.stop - window.start <= 1.2 * narrowest)
 
-    def profile(self, order: float, epsilon: float, scale: float, log_delta: float) -> TailProfile:
+    def profile(
+        self, order: float, epsilon: float, scale: float, log_delta: float, coarseness: float = 1.0
+    ) -> TailProfile:
         """The certified profile around ``epsilon``, where it falls at about the rate ``order``.
 
         The spacing keeps the error in epsilon small against ``scale``.
@@ -230,7 +231,7 @@ class _Composition:
         # Where one large loss among many small ones decides, the profile bends on the scale of epsilon itself, and at
         # 0 on that of a typical loss, which the total variation distance measures.
         distance = max(float(pair.forward(np.zeros(1))[0]) for pair in self.pairs)
-        wanted = min(wanted, _FINEST_SHARE * max(epsilon, 5 * distance))
+        wanted = coarseness * min(wanted, _FINEST_SHARE * max(epsilon, 5 * distance))
         spacing = max(wanted, max(upper - lower for lower, upper in ranges) / _LARGEST_GRID)
         if window.stop < math.inf:
             spacing = max(spacing, (window.stop - window.start) / _LARGEST_GRID)

@@ -4,11 +4,10 @@ With the cumulant function K of the composed loss and the order :math:`\theta` a
 the tilted loss is taken for a Gaussian of variance :math:`s^2 = K''(\theta)`, which gives
 
 .. math:: \delta(\epsilon) \approx \tfrac12 e^{K(\theta) - \theta\epsilon}
-          \left(\operatorname{erfcx}(\theta s/\sqrt2) - \operatorname{erfcx}((\theta + 1) s/\sqrt2)\right)
+          \left(\operatorname{erfcx}(\theta s/\sqrt2) - \operatorname{erfcx}((\theta + 1) s/\sqrt2)\right),
 
-(Alghamdi et al. 2023, *The saddle-point method in differential privacy*). That is exact for Gaussians and close for
-many steps. Where the tilted loss is skewed, one large loss among small ones decides instead, and delta is about the sum
-of the steps' own deltas at the same epsilon. Nothing here is a bound.
+with Edgeworth's first correction by :math:`K^{(3)}(\theta)` (Alghamdi et al. 2023, *The saddle-point method in
+differential privacy*). That is exact for Gaussians and close for many steps, and it is no bound.
 """
 
 import math
@@ -17,33 +16,33 @@ import numpy as np
 from scipy import special
 
 from tacit.accounting.discretisation import LossDistribution
-from tacit.accounting.dominating import DominatingPair, FloatArray
+from tacit.accounting.dominating import FloatArray
 
 _REFINEMENT = 8
-_SKEWED = 1.0
+_SKEWED = 0.7
+_LARGEST_RATE = 50.0
 
 
-def estimated_epsilon(
-    pairs: tuple[DominatingPair, ...],
-    counts: tuple[int, ...],
-    losses: tuple[LossDistribution, ...],
-    orders: FloatArray,
-    delta: float,
-) -> float:
-    """Epsilon at ``delta``, about; 0 where it is small. ``losses`` are those of the pairs, on grids for moments."""
+def saddlepoint_epsilon(
+    counts: tuple[int, ...], losses: tuple[LossDistribution, ...], orders: FloatArray, delta: float
+) -> float | None:
+    """Epsilon at ``delta``, about; none where the tilted loss is no Gaussian, nearly.
+
+    ``losses`` are taken ``counts`` times each, on grids that are good for moments; ``orders`` is where to look first.
+    """
     log_delta = math.log(delta)
     cumulants = _cumulants(counts, losses, orders)
     log_deltas = _log_deltas(orders, cumulants)
     within = np.flatnonzero(log_deltas <= log_delta)
     if within.size == 0 or within[0] == 0:
-        return _largest_loss_epsilon(pairs, counts, losses, delta)
+        return None
     nearby = np.geomspace(orders[within[0] - 1], orders[within[0]], _REFINEMENT)
     order = np.interp(-log_delta, -_log_deltas(nearby, _cumulants(counts, losses, nearby)), nearby)
     here = np.asarray([order])
     cumulants = _cumulants(counts, losses, here)
     _, mean, variance, third = cumulants[:, 0]
     if third > _SKEWED * variance**1.5:
-        return _largest_loss_epsilon(pairs, counts, losses, delta)
+        return None
     # Delta falls by about e^-order for each unit of epsilon, which takes up what the interpolation left.
     return max(0.0, float(mean + (_log_deltas(here, cumulants)[0] - log_delta) / order))
 
@@ -54,17 +53,23 @@ def _cumulants(counts: tuple[int, ...], losses: tuple[LossDistribution, ...], or
 
 
 def _log_deltas(orders: FloatArray, cumulants: FloatArray) -> FloatArray:
-    log_moments, means, variances, _ = cumulants
-    scale = np.sqrt(np.maximum(variances, 0.0) / 2)
-    difference = special.erfcx(orders * scale) - special.erfcx((orders + 1) * scale)
-    return np.asarray(log_moments - orders * means + np.log(np.maximum(difference, 1e-300) / 2))
+    log_moments, means, variances, thirds = cumulants
+    deviations = np.sqrt(np.maximum(variances, 1e-100))
+    skewness = thirds / deviations**3
+    difference = _weighted_tail(orders * deviations, skewness) - _weighted_tail((orders + 1) * deviations, skewness)
+    return np.asarray(log_moments - orders * means + np.log(np.maximum(difference, 1e-300)))
 
 
-def _largest_loss_epsilon(
-    pairs: tuple[DominatingPair, ...], counts: tuple[int, ...], losses: tuple[LossDistribution, ...], delta: float
-) -> float:
-    """The epsilon at which the steps' own deltas add up to ``delta``."""
-    epsilons = np.unique(np.concatenate([loss.losses[loss.losses >= 0] for loss in losses]))
-    deltas = np.asarray(sum(count * pair.forward(epsilons) for count, pair in zip(counts, pairs, strict=True)))
-    log_deltas = np.log(np.maximum(np.minimum.accumulate(deltas), 1e-300))
-    return float(np.interp(-math.log(delta), -log_deltas, epsilons))
+def _weighted_tail(rates: FloatArray, skewness: FloatArray) -> FloatArray:
+    """The integral of e^(-rate z) over z > 0 under a normal density with a first correction for skewness.
+
+    Integration by parts gives the moments z, z^2, z^3 under the weight from that of 1. They cancel at large rates,
+    where the correction is left out, as it is where it is no longer small.
+    """
+    zeroth = 0.5 * special.erfcx(rates / math.sqrt(2))
+    first = 1 / math.sqrt(2 * math.pi) - rates * zeroth
+    second = zeroth - rates * first
+    third = 2 * first - rates * second
+    correction = skewness / 6 * (third - 3 * first)
+    small = (rates < _LARGEST_RATE) & (np.abs(skewness) <= _SKEWED)
+    return np.asarray(zeroth + np.where(small, correction, 0.0))

@@ -9,14 +9,17 @@ import dataclasses
 import math
 from collections.abc import Callable
 
+from scipy import optimize
+
 from tacit.core.errors import InputError
 
 TOLERANCE = 4e-4
-_NUDGE = 0.3 * TOLERANCE
-_CLOSE = 3e-3  # about the accuracy of an estimate
+_NUDGE = 0.15 * TOLERANCE
+_CLOSE = 0.02  # from so close one more step along the chord lands within the accuracy of an estimate
 _MOST_ESTIMATES = 12
 _LONGEST_STEP = 2.5
 _MOST_EVALUATIONS = 100
+_ROUNDING = 1e-14
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,17 +34,18 @@ _FROM_ONE = Start(0.0, rate=0.5)  # epsilon grows like the square root of the st
 
 
 def approximate_root(estimate: Callable[[float], float], start: Start, low: float, high: float) -> Start:
-    """Follows the chords of an estimated gap until it nearly vanishes; the last point where it does not."""
+    """Follows the chords of an estimated gap to about where it vanishes, or as far as there is an estimate."""
     x, rate = min(max(start.x, low), high), start.rate
     before: tuple[float, float] | None = None
     for _ in range(_MOST_ESTIMATES):
         value = estimate(x)
-        rate = _falling_rate(before, (x, value), rate)
-        if abs(value) <= _CLOSE or math.isnan(value):
+        if math.isnan(value):
             break
+        rate = _falling_rate(before, (x, value), rate)
+        is_close = abs(value) <= (_CLOSE if before is not None else _CLOSE / 10)
         before = x, value
         x = min(max(x + min(max(value / rate, -_LONGEST_STEP), _LONGEST_STEP), low), high)
-        if x == before[0]:
+        if is_close or x == before[0]:
             break
     return Start(x, rate)
 
@@ -62,19 +66,18 @@ def least_feasible(gap: Callable[[float], float], start: Start, low: float, high
     bad, good = _bracket(gap, start, low, high)
     if bad is None:
         return good[0]
-    last_was_good = True
     stalls = 0
     for _ in range(_MOST_EVALUATIONS):
         width = good[0] - bad[0]
         if width <= TOLERANCE:
             break
-        nudge = -_NUDGE if last_was_good else _NUDGE
-        x = _on_chord(bad, good) + nudge
+        root = _on_chord(bad, good)
+        # Across the root from its nearer end, so that the bracket closes if the chord is right.
+        x = root + (_NUDGE if root - bad[0] < good[0] - root else -_NUDGE)
         if stalls >= 2 or not bad[0] < x < good[0]:
             x, stalls = (bad[0] + good[0]) / 2, 0
         value = gap(x)
-        last_was_good = value <= 0
-        bad, good = (bad, (x, value)) if last_was_good else ((x, value), good)
+        bad, good = (bad, (x, value)) if value <= 0 else ((x, value), good)
         stalls = stalls + 1 if good[0] - bad[0] > width / 2 else 0
     return good[0]
 
@@ -111,6 +114,22 @@ def _on_chord(bad: tuple[float, float], good: tuple[float, float]) -> float:
     if math.isinf(bad[1]) or math.isinf(good[1]):
         return (bad[0] + good[0]) / 2
     return bad[0] + (good[0] - bad[0]) * bad[1] / (bad[1] - good[1])
+
+
+def least_within(tail: Callable[[float], float], limit: float, low: float, high: float) -> float:
+    """The least x with tail(x) <= limit, up to rounding and never below; tail falls, and keeps to it at ``high``."""
+    log_limit = math.log(limit)
+
+    def excess(x: float) -> float:
+        return math.log(max(tail(x), 1e-300)) - log_limit
+
+    if excess(low) <= 0:
+        return low
+    root = float(optimize.brentq(excess, low, high, xtol=1e-300, rtol=_ROUNDING))
+    step = _ROUNDING
+    while tail(root) > limit and root < high:
+        root, step = min(root * (1 + step), high), 2 * step
+    return root
 
 
 def largest_feasible(gap: Callable[[int], float], highest: int, start: Start = _FROM_ONE) -> int:
