@@ -7,53 +7,50 @@ import torch
 
 from tacit.clipping import Automatic, Flat, PerLayer
 from tacit.core.errors import InputError
-from tacit.gradients import ClippedGrad, ClippedSum, clipped_sum, contributions, engines
-from tacit.mechanisms import Gaussian
+from tacit.gradients import ClippedGrad, clipped_sum, engines, parameter_gradients, ways
+from tacit.mechanisms import Gaussian, StepNoise, step_noise
 from tacit.sampling import Poisson
-from tacit.training import private as private_module
-from tacit.training import step as step_module
 
-real_noise = Gaussian._noise
-real_gradient = step_module.private_gradient
-real_call = ClippedGrad.__call__
+real_add = step_noise.add_normal_
+real_apply = StepNoise.apply_
+real_run = ClippedGrad._run
+real_accumulate = ClippedGrad.accumulate
 real_indices = Poisson.indices
 real_group_norms = clipped_sum.group_norms
-real_left_products = contributions._left_products
+real_measure_group = ways._measure_group
+
+
+def scaled_noise(patch, factor):
+    patch.setattr(
+        step_noise, "add_normal_", lambda values, scale, key, nonce: real_add(values, scale * factor, key, nonce)
+    )
 
 
 def noise_missing(patch):
-    patch.setattr(Gaussian, "_noise", lambda self, like, stream: torch.zeros_like(like))
+    scaled_noise(patch, 0.0)
 
 
 def noise_halved(patch):
-    patch.setattr(Gaussian, "_noise", lambda self, like, stream: real_noise(self, like, stream) / 2)
+    scaled_noise(patch, 0.5)
 
 
 def noise_a_tenth_too_small(patch):
-    patch.setattr(Gaussian, "_noise", lambda self, like, stream: real_noise(self, like, stream) * 0.9)
+    scaled_noise(patch, 0.9)
 
 
 def noise_repeated(patch):
-    """One stream for every step."""
-
-    def same_stream(grad, chunks, plan, reservation, randomness, step):
-        class Stuck:
-            def stream(self, kind, number, *rest):
-                return randomness.stream(kind, 0, *rest)
-
-        return real_gradient(grad, chunks, plan, reservation, Stuck(), step)
-
-    patch.setattr(private_module, "private_gradient", same_stream)
+    """One key for every step."""
+    patch.setattr(StepNoise, "apply_", lambda self, sums, randomness, step: real_apply(self, sums, randomness, 0))
 
 
 def noise_for_every_chunk(patch):
-    def noisy_call(self, *batch, mask=None):
-        out = real_call(self, *batch, mask=mask)
-        mechanism = Gaussian(1.5, self.clipping.bind(list(out.grads)).total)
+    def noisy_run(self, batch, mask):
+        found, norms = real_run(self, batch, mask)
+        mechanism = Gaussian(1.5, self.clipping.bind(list(found)).total)
         stream = np.random.default_rng(5)
-        return ClippedSum({name: mechanism.add_noise(g, stream) for name, g in out.grads.items()}, out.unsafe_norms)
+        return {name: mechanism.add_noise(g, stream) for name, g in found.items()}, norms
 
-    patch.setattr(ClippedGrad, "__call__", noisy_call)
+    patch.setattr(ClippedGrad, "_run", noisy_run)
 
 
 def noise_by_each_layers_own_bound(patch):
@@ -78,21 +75,29 @@ def bias_left_out_of_the_norm(patch):
 
 
 def equal_words_not_accumulated(patch):
-    def apart(first, second):
-        products = real_left_products(first, second)
-        return products * torch.eye(products.shape[-1], dtype=products.dtype) if first.one_hot else products
+    def apart(use):
+        squared = use.right.double().square().sum((1, 2, 3))
+        return ways.Measured(squared, real_measure_group(use).source)
 
-    patch.setattr(contributions, "_left_products", apart)
+    patch.setitem(ways.ONE_HOT_WAYS, "group", ways.Way(apart, ways.ONE_HOT_WAYS["group"].cost))
 
 
 def divisor_of_the_realised_lot(patch):
-    def divided(grad, chunks, plan, reservation, randomness, step):
+    realised = 1
+
+    def counted(self, chunks):
+        nonlocal realised
         chunks = list(chunks)
         realised = max(1, sum(len(batch[0]) for batch, _ in chunks))
-        found = real_gradient(grad, chunks, plan, reservation, randomness, step)
-        return {name: value * plan.expected_batch_size / realised for name, value in found.items()}
+        return real_accumulate(self, chunks)
 
-    patch.setattr(private_module, "private_gradient", divided)
+    def divided(self, sums, randomness, step):
+        real_apply(self, sums, randomness, step)
+        for value in sums.values():
+            value.mul_(self._divisor / realised)
+
+    patch.setattr(ClippedGrad, "accumulate", counted)
+    patch.setattr(StepNoise, "apply_", divided)
 
 
 def fake_example_in_an_empty_lot(patch):
@@ -104,7 +109,7 @@ def fake_example_in_an_empty_lot(patch):
 
 
 def infinities_multiplied_away(patch):
-    patch.setattr(contributions.ParameterGradients, "keep", lambda self, finite: self)
+    patch.setattr(parameter_gradients.ParameterGradients, "keep", lambda self, finite: self)
 
 
 CHECKS = {

@@ -16,13 +16,13 @@ _DELTA = 1e-9
 
 
 def default_execution(_: Task) -> Execution:
-    """What a user gets who chooses nothing."""
-    return Execution()
+    """The compiled step, which a long run comes to by itself."""
+    return Execution(compile=True)
 
 
 def eager_execution(_: Task) -> Execution:
     """Book-keeping without compilation."""
-    return Execution(engine="bookkeeping")
+    return Execution(engine="bookkeeping", compile=False)
 
 
 def functional_execution(_: Task) -> Execution:

@@ -1,6 +1,7 @@
 """`clipped_grad`: the gradient of a private step before its noise."""
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -11,9 +12,11 @@ from tacit.core.errors import InputError, UnsupportedError
 from tacit.core.privacy import Neighbours
 from tacit.core.validation import check_choice, check_count
 from tacit.gradients.batches import count_examples, device_of, split
-from tacit.gradients.engines import ENGINES, Engine
+from tacit.gradients.compiled_engine import CompiledEngine
+from tacit.gradients.engines import ENGINES, BookkeepingEngine, Engine
 from tacit.gradients.losses import LossFunction, sum_dtype, trainable
 from tacit.gradients.refusals import refuse_mixing_layers
+from tacit.gradients.strategies import Strategies
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +51,7 @@ class ClippedGrad:
         clipping: Clipping,
         engine: str,
         chunk_size: int | None,
+        strategy: str | None,
     ) -> None:
         check_choice("engine", engine, {*ENGINES, "auto"})
         if chunk_size is not None:
@@ -59,13 +63,39 @@ class ClippedGrad:
         self._bound = clipping.bind(list(trainable(model)))
         self._requested = engine
         self._decided = engine != "auto"
-        self._engine: Engine = ENGINES[engine if self._decided else "bookkeeping"](model, loss_fn, self._bound)
+        self._strategies = Strategies(strategy)
+        self._engine = self._make_engine(engine if self._decided else "bookkeeping")
         self.engine_reason = f"engine={engine!r} was asked for"
 
     @property
     def engine(self) -> str:
         """The engine's name; ``auto`` until the first batch has decided."""
         return self._engine.name if self._decided else "auto"
+
+    @property
+    def compiles(self) -> bool:
+        """Whether batches are compiled as they come, so that they had better have one shape."""
+        return isinstance(self._engine, CompiledEngine) and self._engine.asked
+
+    @property
+    def compilation(self) -> str:
+        """Whether the step is compiled, and if not, why."""
+        return self._engine.state if isinstance(self._engine, CompiledEngine) else "eager"
+
+    def start_compiling(self, *, wait: bool) -> None:
+        """Compiles the step for the shapes of batches that come from now on, where the engine is book-keeping.
+
+        With ``wait`` the first batch of a shape waits for it; otherwise steps stay eager until it is done, in the
+        background. What was generated is kept on disk. A model that cannot be compiled stays eager; `compilation` says
+        why.
+        """
+        if isinstance(self._engine, CompiledEngine):
+            self._engine.start(wait=wait)
+
+    def forget_programs(self) -> None:
+        """Drops compiled programs and their memory."""
+        if isinstance(self._engine, CompiledEngine):
+            self._engine.forget()
 
     def sensitivity(self, neighbours: Neighbours) -> float:
         """The L2 distance between the sums of two neighbouring batches, at most."""
@@ -84,20 +114,59 @@ class ClippedGrad:
         """
         examples = count_examples(batch)
         mask = self._check_mask(mask, examples, device_of(batch))
+        self._check_model()
+        total: dict[str, Tensor] = {}
+        norms = [torch.zeros(0, len(self._bound.groups), dtype=torch.float64, device=mask.device)]
+        for chunk, place in split(batch, self.chunk_size or max(examples, 1), examples):
+            total, chunk_norms = self._add(total, chunk, mask[place])
+            norms.append(torch.where(mask[place, None], chunk_norms, torch.zeros_like(chunk_norms)))
+        return ClippedSum(self._complete(self._own(total)), torch.cat(norms))
+
+    def accumulate(self, chunks: Iterable[tuple[tuple[Any, ...], Tensor | None]]) -> dict[str, Tensor]:
+        """The sum of clipped gradients over a lot that comes in physical chunks, each a batch and its mask.
+
+        As a call, without norms and without copies: the tensors belong to the caller until the next call of anything
+        here, which may overwrite them. No chunks give zeros.
+        """
+        self._check_model()
+        total: dict[str, Tensor] = {}
+        for batch, mask in chunks:
+            total, _ = self._add(total, batch, self._check_mask(mask, count_examples(batch), device_of(batch)))
+        return self._complete(total)
+
+    def _add(self, total: dict[str, Tensor], batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """One more chunk; the norms are the chunk's own."""
+        if total:
+            total = self._own(total)
+        found, norms = self._run(batch, mask)
+        for name, value in found.items():
+            total[name] = total[name].add_(value) if name in total else value.detach()
+        return total, norms
+
+    def _own(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The same sums where no later call of the engine writes."""
+        if isinstance(self._engine, CompiledEngine) and any(map(self._engine.lends, sums.values())):
+            return {name: value.clone() for name, value in sums.items()}
+        return sums
+
+    def _complete(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:
+        """A sum for every trainable parameter; zeros where it was not used."""
+        return {
+            name: sums[name] if name in sums else torch.zeros_like(p, dtype=sum_dtype(p), requires_grad=False)
+            for name, p in trainable(self.model).items()
+        }
+
+    def _make_engine(self, name: str) -> Engine:
+        engine = ENGINES[name](self.model, self.loss_fn, self._bound, self._strategies)
+        return CompiledEngine(engine) if isinstance(engine, BookkeepingEngine) else engine
+
+    def _check_model(self) -> None:
         parameters = trainable(self.model)
         if set(parameters) != {name for group in self._bound.groups for name in group}:
             raise InputError(
                 "model: its set of trainable parameters has changed since clipped_grad was called. Call it again."
             )
         refuse_mixing_layers(self.model)
-        sums = {name: torch.zeros_like(p, dtype=sum_dtype(p)) for name, p in parameters.items()}
-        norms = [torch.zeros(0, len(self._bound.groups), dtype=torch.float64, device=mask.device)]
-        for chunk, place in split(batch, self.chunk_size or max(examples, 1), examples):
-            found, chunk_norms = self._run(chunk, mask[place])
-            for name, value in found.items():
-                sums[name] += value
-            norms.append(torch.where(mask[place, None], chunk_norms, torch.zeros_like(chunk_norms)))
-        return ClippedSum({name: value.detach() for name, value in sums.items()}, torch.cat(norms))
 
     def _check_mask(self, mask: Tensor | None, examples: int, device: torch.device) -> Tensor:
         if mask is None:
@@ -121,7 +190,7 @@ class ClippedGrad:
         except UnsupportedError as error:
             if self._requested != "auto" or self._engine.name != "bookkeeping":
                 raise
-            self._engine = ENGINES["functional"](self.model, self.loss_fn, self._bound)
+            self._engine = self._make_engine("functional")
             self.engine_reason = f"functional, because book-keeping refused {error}"
             result = self._engine(batch, mask)
         if not self._decided and self._engine.name == "bookkeeping":
@@ -137,6 +206,7 @@ def clipped_grad(
     clipping: Clipping,
     engine: str = "auto",
     chunk_size: int | None = None,
+    strategy: str | None = None,
 ) -> ClippedGrad:
     r"""The sum over a batch of per-example gradients, each clipped: what a private step adds noise to.
 
@@ -150,7 +220,9 @@ def clipped_grad(
             (one forward and one lean backward pass), or ``auto``: book-keeping where it covers the model, else
             functional. The choice never changes the result; `ClippedGrad.engine_reason` says why it was made.
         chunk_size: how many examples are worked on at once. Memory depends on it, the result does not.
+        strategy: a way to every layer's norm, a name of `tacit.gradients.strategies.STRATEGIES`, in place of the
+            fastest one. It never changes the result, up to rounding.
 
     Reference: Abadi et al., Deep Learning with Differential Privacy, 2016.
     """
-    return ClippedGrad(model, loss_fn, clipping, engine, chunk_size)
+    return ClippedGrad(model, loss_fn, clipping, engine, chunk_size, strategy)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from tacit.clipping import BoundClipping
 from tacit.gradients.parameter_gradients import ParameterGradients
+from tacit.gradients.settling import settled
 from tacit.gradients.strategies import Strategies
 
 
@@ -42,6 +43,8 @@ def sum_clipped(
     measured = {name: each.measured(strategies) for name, each in grads.items()}
     norms = group_norms({name: squared for name, (squared, _) in measured.items()}, bound, len(mask), mask.device)
     factors = clip_factors(norms, bound, mask)
+    if branch_free:
+        factors = settled(factors)
     finite = torch.isfinite(norms).all(1)
     sources = {name: source for name, (_, source) in measured.items()}
     if branch_free or not bool(finite.all()):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import UnsupportedError
-from tacit.gradients.batches import count_examples, device_of, form_of, leaves
+from tacit.gradients.batches import count_examples, device_of, leaves
 from tacit.gradients.compiling import Compilation, Replay, can_compile
 from tacit.gradients.engines import BookkeepingEngine
 from tacit.gradients.rounding import operand_bits
@@ -42,9 +42,18 @@ class CompiledEngine:
         """From now on shapes are compiled as they come; ``wait`` makes the first batch of a shape wait for it."""
         self._asked, self._wait = True, wait
 
+    def forget(self) -> None:
+        """Drops all programs and their memory."""
+        self._programs.clear()
+
     @property
     def asked(self) -> bool:
-        return self._asked
+        """Whether shapes are compiled as they come."""
+        return self._asked and not self._refused
+
+    def lends(self, value: Tensor) -> bool:
+        """Whether the next call may overwrite this tensor."""
+        return any(program.replay is not None and program.replay.holds(value) for program in self._programs.values())
 
     def __call__(self, batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         if not self._asked or self._refused or not len(mask):

@@ -48,7 +48,7 @@ class Replay:
         self._addresses = [tensor.data_ptr() for tensor in state]
         self._rest = [tensor.clone() for tensor in rest]
         arguments = [*(tensor.detach() for tensor in state), *self._rest]
-        side = torch.cuda.Stream()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(_WARM_UP_CALLS):
@@ -62,6 +62,10 @@ class Replay:
     def fits(self, state: Sequence[Tensor]) -> bool:
         """Whether the model's tensors are still where they were."""
         return [tensor.data_ptr() for tensor in state] == self._addresses
+
+    def holds(self, value: Tensor) -> bool:
+        """Whether this tensor is one of the results, and not a copy."""
+        return any(value is result for result in self._results)
 
     def __call__(self, rest: Sequence[Tensor]) -> list[Tensor]:
         for place, tensor in zip(self._rest, rest, strict=True):

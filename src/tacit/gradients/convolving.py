@@ -4,13 +4,15 @@ Everything here takes the input that the layer saw and the gradient of its outpu
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.grad import conv1d_weight, conv2d_weight, conv3d_weight
 
-_WEIGHT_GRADIENTS = {1: torch.nn.grad.conv1d_weight, 2: torch.nn.grad.conv2d_weight, 3: torch.nn.grad.conv3d_weight}
+_WEIGHT_GRADIENTS = {1: conv1d_weight, 2: conv2d_weight, 3: conv3d_weight}
 _CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
@@ -27,7 +29,7 @@ class Geometry:
 def weight_gradient(values: Tensor, grad: Tensor, shape: Sequence[int], geometry: Geometry) -> Tensor:
     """The gradient of the weight over a whole batch, as torch's own backward pass computes it."""
     function = _WEIGHT_GRADIENTS[len(geometry.stride)]
-    found: Tensor = function(
+    found: Tensor = function(  # type: ignore[no-untyped-call]
         values, list(shape), grad, geometry.stride, geometry.padding, geometry.dilation, geometry.groups
     )
     return found
@@ -88,7 +90,7 @@ def patch_gram_by_shifts(values: Tensor, shape: Sequence[int], geometry: Geometr
     spans = [d * (k - 1) + 1 for d, k in zip(geometry.dilation, shape[2:], strict=True)]
     counts = [(size - span) // s + 1 for size, span, s in zip(sizes, spans, geometry.stride, strict=True)]
     total = None
-    for offset in torch.cartesian_prod(*(torch.arange(k) for k in shape[2:])).reshape(-1, rank).tolist():
+    for offset in itertools.product(*(range(k) for k in shape[2:])):
         shifted = gram
         for axis, (step, d) in enumerate(zip(geometry.stride, geometry.dilation, strict=True)):
             start, length = offset[axis] * d, (counts[axis] - 1) * step + 1
@@ -98,6 +100,16 @@ def patch_gram_by_shifts(values: Tensor, shape: Sequence[int], geometry: Geometr
     assert total is not None
     positions = torch.Size(counts).numel()
     return total.reshape(-1, positions, positions)
+
+
+def patch_lengths(values: Tensor, shape: Sequence[int], geometry: Geometry) -> Tensor:
+    """The length of the patch at each output position, ``[rows, positions]`` in float64; one group."""
+    squares = values.square().sum(1, keepdim=True)
+    ones = torch.ones(1, 1, *shape[2:], dtype=squares.dtype, device=squares.device)
+    convolve = _CONVOLUTIONS[len(geometry.stride)]
+    total = convolve(squares, ones, stride=geometry.stride, padding=geometry.padding, dilation=geometry.dilation)
+    # Positive terms in at least ten bits, each rounded by less than one part in 500.
+    return (total.flatten(1).double() * (1 + 2.0**-9)).sqrt()
 
 
 def _strided(values: Tensor, dim: int, start: int, length: int, step: int) -> Tensor:

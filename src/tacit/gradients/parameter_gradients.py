@@ -28,10 +28,10 @@ class ParameterGradients:
         if len(uses) == 1:
             return cls(uses)
         outers = _merge([use.as_outer() if isinstance(use, Convolved) else use for use in uses])
-        directs = [use for use in uses if isinstance(use, Direct)]
+        directs = [use.write_out() for use in uses if isinstance(use, Direct)]
         if not directs and (len(outers) == 1 or all(_gram_is_cheaper(outer) for outer in outers)):
             return cls(outers)
-        return cls([Direct(functools.reduce(torch.add, [use.write_out() for use in (*directs, *outers)]))])
+        return cls([Direct(functools.reduce(torch.add, [*directs, *(outer.write_out() for outer in outers)]))])
 
     def measured(self, strategies: Strategies) -> tuple[Tensor, "ParameterGradients"]:
         """Squared norms ``[examples]`` in float64, at least; and these gradients in the form the sum is taken from."""

@@ -11,7 +11,8 @@ rounded to the precision of the product's units, and a sum of k products in floa
 
 import torch
 
-_OPERAND_BITS = {"highest": 24, "high": 11, "medium": 8}  # significant bits that a float32 operand keeps
+# Significant bits that a float32 operand keeps. Matrix units cut the rest off instead of rounding it.
+_OPERAND_BITS = {"highest": 24, "high": 11, "medium": 8}
 
 
 def operand_bits() -> int:
@@ -33,13 +34,13 @@ def operand_error(dtype: torch.dtype, *, convolution: bool = False) -> float:
     bits = operand_bits()
     if convolution and torch.backends.cudnn.allow_tf32 and torch.cuda.is_available():
         bits = min(bits, _OPERAND_BITS["high"])
-    unit = 2.0**-bits
+    unit = 2.0 ** (1 - bits)
     return 2 * unit + unit * unit
 
 
 def sum_error(terms: int, dtype: torch.dtype) -> float:
-    """The relative error of a sum of so many terms, against the sum of their sizes."""
-    return terms * float(torch.finfo(torch.promote_types(dtype, torch.float32)).eps) / 2
+    """The relative error of a sum of so many terms, against the sum of their sizes; matrix units cut it off, too."""
+    return terms * float(torch.finfo(torch.promote_types(dtype, torch.float32)).eps)
 
 
 def smallest_normal(dtype: torch.dtype) -> float:

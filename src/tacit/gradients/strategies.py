@@ -11,21 +11,28 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from tacit.core.errors import InputError
-from tacit.gradients.contributions import Contribution, Convolved, Direct, Outer
+from tacit.gradients.contributions import Contribution, Convolved, Outer
+from tacit.gradients.kernels import triton_is_installed
 from tacit.gradients.rounding import operand_bits
 from tacit.gradients.ways import Measured, Way, cheapest, guess, ways_for
 
-STRATEGIES = ("keep", "gram", "keep-grouped", "tile")
+STRATEGIES = ("keep", "gram", "tile", "keep-grouped", "keep-kernel")
 _WORTH_TIMING = 1e7  # multiplications; below that a wrong guess costs less than the timing
 _HOPELESS = 12  # times the best guess
 _KEPT_AT_MOST = 4.0  # times the numbers that the layer's input and output gradient hold
 _REPEATS = 3
+
+
+def check_strategy(name: str | None) -> str | None:
+    """A name of `STRATEGIES`, or ``None`` for the fastest."""
+    if name is not None and name not in STRATEGIES:
+        raise InputError(f"strategy={name!r}: must be one of {', '.join(STRATEGIES)}. Leave it out for the fastest.")
+    return name
 
 
 class Strategies:
@@ -36,9 +43,7 @@ class Strategies:
     """
 
     def __init__(self, forced: str | None = None) -> None:
-        if forced is not None and forced not in STRATEGIES:
-            raise InputError(f"strategy={forced!r}: must be one of {', '.join(STRATEGIES)}, or None for the fastest.")
-        self._forced = forced
+        self._forced = check_strategy(forced)
 
     def measure(self, use: Contribution) -> Measured:
         """The norms by the way chosen for this layer."""
@@ -51,7 +56,7 @@ class Strategies:
         if len(ways) == 1:
             return next(iter(ways))
         key = _key(use)
-        known = _memory().get(key)
+        known = _memory().get(key, "")
         if known in ways:
             return known
         best = cheapest(use)
@@ -68,7 +73,9 @@ def _promising(use: Contribution, ways: dict[str, Way]) -> dict[str, Way]:
     found = {
         name: way
         for name, way in ways.items()
-        if guess(use, way) <= limit and way.cost(use).kept <= _KEPT_AT_MOST * held
+        if guess(use, way) <= limit
+        and way.cost(use).kept <= _KEPT_AT_MOST * held
+        and (not way.kernel or (_operands(use)[0].is_cuda and triton_is_installed()))
     }
     return found or {cheapest(use): ways[cheapest(use)]}
 
@@ -136,11 +143,11 @@ def cache_folder() -> Path:
 
 
 @functools.cache
-def _memory() -> dict[str, Any]:
+def _memory() -> dict[str, str]:
     with contextlib.suppress(OSError, ValueError):
         found = json.loads((cache_folder() / "strategies.json").read_text(encoding="utf-8"))
         if isinstance(found, dict):
-            return found
+            return {str(key): str(name) for key, name in found.items()}
     return {}
 
 

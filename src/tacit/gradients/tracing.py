@@ -47,7 +47,12 @@ class _Computation(nn.Module):
     """The whole computation as a module, so that torch.func can run it with other tensors in the model's places."""
 
     def __init__(
-        self, model: nn.Module, loss_fn: LossFunction, bound: BoundClipping, strategies: Strategies, steps: Sequence[Step]
+        self,
+        model: nn.Module,
+        loss_fn: LossFunction,
+        bound: BoundClipping,
+        strategies: Strategies,
+        steps: Sequence[Step],
     ) -> None:
         super().__init__()
         self.model = model
@@ -61,7 +66,16 @@ class _Computation(nn.Module):
                 losses = losses_of(self._loss_fn, self.model, batch, examples)
             grads = recorder.gradients(losses)
         with torch.no_grad():
-            return sum_clipped(grads, self._bound, mask, self._strategies, branch_free=True)
+            sums, norms = sum_clipped(grads, self._bound, mask, self._strategies, branch_free=True)
+            return {name: _laid_out_like(self.model.get_parameter(name), value) for name, value in sums.items()}, norms
+
+
+def _laid_out_like(parameter: Tensor, value: Tensor) -> Tensor:
+    """The value in the parameter's memory format, as optimizers like gradients best."""
+    last = parameter.dim() == 4 and parameter.is_contiguous(memory_format=torch.channels_last)
+    return value.contiguous(
+        memory_format=torch.channels_last if last and not parameter.is_contiguous() else torch.contiguous_format
+    )
 
 
 def trace(

@@ -5,6 +5,7 @@ sum is taken later:
 
 - *keep*: write the gradients out and keep them for the sum. What is added is then the very thing that was measured;
 - *gram*: :math:`\|\sum_t l_t r_t^T\|^2 = \sum_{ts} (l_t \cdot l_s)(r_t \cdot r_s)`, from two Gram matrices over tokens;
+- *tile*: the gradient is squared and added up tile by tile, without being written (a kernel, on GPUs);
 - *product*: with a single token the norm is a product of two norms;
 - *group*: the rows of an embedding's gradient are sums over equal tokens.
 
@@ -19,7 +20,13 @@ import torch
 from torch import Tensor
 
 from tacit.gradients.contributions import Contribution, Convolved, Direct, Outer
-from tacit.gradients.convolving import grouped_weight_gradients, patch_gram_by_shifts, patches_by_offset
+from tacit.gradients.convolving import (
+    grouped_weight_gradients,
+    patch_gram_by_shifts,
+    patch_lengths,
+    patches_by_offset,
+)
+from tacit.gradients.kernels import convolution_norms, convolution_products, product_norms
 from tacit.gradients.rounding import operand_error, smallest_normal, sum_error
 
 
@@ -42,10 +49,11 @@ class Cost:
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """One way to the norm: how it is measured, and a guess of what it costs."""
+    """One way to the norm: how it is measured, a guess of what it costs, and whether it is made for GPUs."""
 
     measure: Callable[..., Measured]
     cost: Callable[..., Cost]
+    kernel: bool = False
 
 
 def measure_written(use: Direct) -> Measured:
@@ -154,7 +162,9 @@ def _measure_patches(use: Convolved) -> Measured:
     rows = patches_by_offset(use.input, use.shape, use.geometry)
     outputs, channels, *kernel = use.shape
     grads = use.grad.flatten(2) @ rows
-    return measure_written(Direct(grads, use.shape, ((outputs, *kernel, channels), (0, len(kernel) + 1, *range(1, len(kernel) + 1)))))
+    return measure_written(
+        Direct(grads, use.shape, ((outputs, *kernel, channels), (0, len(kernel) + 1, *range(1, len(kernel) + 1))))
+    )
 
 
 def _measure_grouped(use: Convolved) -> Measured:
@@ -168,6 +178,41 @@ def _measure_shifts(use: Convolved) -> Measured:
     right = patch_gram_by_shifts(_wide(use.input), use.shape, use.geometry)[:, None]
     patch = torch.Size(use.shape[1:]).numel()
     return Measured(_gram_norms([(left, right)], [], use.shape[0], patch, convolution=True), use)
+
+
+def _measure_tiles(use: Outer) -> Measured:
+    examples, groups, tokens, _ = use.right.shape
+    sides = [side.reshape(examples * groups, tokens, -1) for side in (use.left, use.right)]
+    squared = product_norms(*sides).reshape(examples, groups).sum(1)
+    lengths = [torch.linalg.vector_norm(side, dim=3, dtype=torch.float64) for side in (use.left, use.right)]
+    return Measured(_raise_tiles(squared, (lengths[0] * lengths[1]).sum((1, 2)), use.tokens, use.right.dtype), use)
+
+
+def _measure_convolution_tiles(use: Convolved) -> Measured:
+    squared = convolution_norms(use.input, use.grad, *_pairs(use))
+    rows = torch.linalg.vector_norm(use.grad.flatten(2), dim=1, dtype=torch.float64)
+    size = (rows * patch_lengths(_wide(use.input), use.shape, use.geometry)).sum(1)
+    raised = _raise_tiles(squared, size, use.tokens, use.input.dtype, convolution=True)
+    return Measured(raised, use)
+
+
+def _raise_tiles(
+    squared: Tensor, size: Tensor, tokens: int, dtype: torch.dtype, *, convolution: bool = False
+) -> Tensor:
+    """Rounding of the tiles, of the sum taken later, and of the lengths that ``size`` is made of."""
+    error = operand_error(dtype) + operand_error(dtype, convolution=convolution) + sum_error(tokens + 64, dtype)
+    return (squared.sqrt() + error * size).square()
+
+
+def _measure_kernel(use: Convolved) -> Measured:
+    """Per-example gradients from a kernel that gathers patches as it goes."""
+    return measure_written(Direct(convolution_products(use.input, use.grad, *_pairs(use)), use.shape))
+
+
+def _pairs(use: Convolved) -> tuple[tuple[int, int], ...]:
+    geometry = use.geometry
+    numbers = (use.shape[2:], geometry.stride, geometry.padding, geometry.dilation)
+    return tuple((int(pair[0]), int(pair[1])) for pair in numbers)
 
 
 def _measure_any_convolution(use: Convolved) -> Measured:
@@ -190,6 +235,16 @@ def _kept_cost(use: Outer) -> Cost:
     tokens, rows, columns = _sizes(use)
     products = tokens * columns if use.one_hot else tokens * rows * columns
     return Cost(products, 3 * rows * columns, rows * columns)
+
+
+def _tiles_cost(use: Outer) -> Cost:
+    tokens, rows, columns = _sizes(use)
+    return Cost(3 * tokens * rows * columns, 2 * tokens)
+
+
+def _convolution_tiles_cost(use: Convolved) -> Cost:
+    tokens, rows, columns = _convolution_sizes(use)
+    return Cost(3 * tokens * rows * columns, 3 * tokens)
 
 
 def _convolution_sizes(use: Convolved) -> tuple[int, int, int]:
@@ -217,6 +272,7 @@ def _shifts_cost(use: Convolved) -> Cost:
 OUTER_WAYS = {
     "keep": Way(_measure_kept, _kept_cost),
     "gram": Way(_measure_gram, _gram_cost),
+    "tile": Way(_measure_tiles, _tiles_cost, kernel=True),
 }
 ONE_TOKEN_WAYS = {
     "product": Way(_measure_product, lambda use: Cost(use.rows * use.columns, use.rows + use.columns)),
@@ -230,6 +286,10 @@ CONVOLUTION_WAYS = {
     "keep-grouped": Way(_measure_grouped, _grouped_cost),
     "gram": Way(_measure_shifts, _shifts_cost),
 }
+IMAGE_WAYS = CONVOLUTION_WAYS | {
+    "keep-kernel": Way(_measure_kernel, _grouped_cost, kernel=True),
+    "tile": Way(_measure_convolution_tiles, _convolution_tiles_cost, kernel=True),
+}
 ANY_CONVOLUTION_WAYS = {
     "patches": Way(_measure_any_convolution, _patches_cost),
 }
@@ -240,7 +300,9 @@ def ways_for(use: Contribution) -> dict[str, Way]:
     if isinstance(use, Direct):
         return {"written": Way(measure_written, lambda _: Cost(0, 0))}
     if isinstance(use, Convolved):
-        return CONVOLUTION_WAYS if use.geometry.groups == 1 and use.fold == 1 else ANY_CONVOLUTION_WAYS
+        if use.geometry.groups > 1 or use.fold > 1:
+            return ANY_CONVOLUTION_WAYS
+        return IMAGE_WAYS if len(use.geometry.stride) == 2 else CONVOLUTION_WAYS
     if use.one_hot:
         return ONE_HOT_WAYS
     return ONE_TOKEN_WAYS if use.tokens == 1 else OUTER_WAYS
@@ -256,6 +318,6 @@ def guess(use: Contribution, way: Way) -> float:
 
 
 def cheapest(use: Contribution) -> str:
-    """The way with the least guess."""
-    ways = ways_for(use)
+    """The way with the least guess, among those for any device."""
+    ways = {name: way for name, way in ways_for(use).items() if not way.kernel}
     return min(ways, key=lambda name: guess(use, ways[name]))

@@ -13,3 +13,4 @@ from tacit.mechanisms.grid import GridRelease as GridRelease
 from tacit.mechanisms.grid import grid_l1_sensitivity as grid_l1_sensitivity
 from tacit.mechanisms.grid import grid_l2_sensitivity as grid_l2_sensitivity
 from tacit.mechanisms.laplace import Laplace as Laplace
+from tacit.mechanisms.step_noise import StepNoise as StepNoise

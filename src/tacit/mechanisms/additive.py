@@ -61,9 +61,13 @@ class AdditiveMechanism(abc.ABC):
         return {name: self.add_noise(tensor, stream_for(name)) for name, tensor in tensors.items()}
 
     def _noised(self, value: torch.Tensor, stream: np.random.Generator) -> torch.Tensor:
+        self.check_finite(value)
+        return value + self._noise(value, stream)
+
+    def check_finite(self, value: torch.Tensor) -> None:
+        """Refuses values that no noise can hide."""
         if not bool(torch.isfinite(value).all()):
             raise InputError("value: must be finite, but holds an infinity or NaN. Clip or drop it before the release.")
-        return value + self._noise(value, stream)
 
 
 def check_noise(name: str, value: float, *, unsafe_no_noise: bool) -> None:

@@ -101,9 +101,7 @@ class WideResNet(nn.Module):
         for outputs, stride in zip((16 * width, 32 * width, 64 * width), (1, 2, 2), strict=True):
             for index in range((depth - 4) // 6):
                 first = index == 0
-                blocks.append(
-                    _Block(before, outputs, stride if first else 1, project=first, standardise=standardise)
-                )
+                blocks.append(_Block(before, outputs, stride if first else 1, project=first, standardise=standardise))
                 before = outputs
         self.blocks = nn.Sequential(*blocks)
         self.norm = nn.GroupNorm(_GROUPS, before)

@@ -21,9 +21,9 @@ from tacit.datasets import DataSet
 from tacit.ledger import Account
 from tacit.plan import DPSGD
 from tacit.training.evaluation import evaluate, loss_for
+from tacit.training.execution import Execution
 from tacit.training.fitting import FitResult, TrainingInterrupted, fit
 from tacit.training.optimizers import make_optimizer, make_schedule
-from tacit.training.private import Execution
 from tacit.training.run_folder import RunFolder, command_line, hardware, now, versions
 from tacit.training.settings import Settings
 

@@ -13,7 +13,8 @@ from tacit.gradients.losses import LossFunction
 from tacit.ledger import Account
 from tacit.plan import DPSGD
 from tacit.training.averaging import WeightAverage
-from tacit.training.private import Execution, Private
+from tacit.training.execution import Execution
+from tacit.training.private import Private
 
 Callback = Callable[[int, nn.Module], None]
 """Called after every step with the number of steps done and the model."""

@@ -10,52 +10,20 @@ import torch
 from torch import Tensor, nn
 
 from tacit.core.errors import InputError
-from tacit.core.privacy import Statement
+from tacit.core.privacy import Neighbours, Statement
 from tacit.core.randomness import Randomness
-from tacit.core.validation import check_choice, check_count
 from tacit.gradients import clipped_grad, preflight
 from tacit.gradients.batches import map_leaves
-from tacit.gradients.engines import ENGINES
 from tacit.gradients.losses import LossFunction, trainable
 from tacit.ledger import Account, unlimited
+from tacit.mechanisms import StepNoise
 from tacit.plan import DPSGD
 from tacit.sampling import chunks
-from tacit.training.records import check_records, fetch
-from tacit.training.step import Chunk, apply_gradient, private_gradient
+from tacit.training.execution import CompileWatch, Execution, first_chunk_size, out_of_memory
+from tacit.training.records import check_records, fetch, resident
+from tacit.training.step import apply_gradient, release_gradient
 
 _PREFLIGHT_RECORDS = 16  # enough to find three that differ
-_LARGEST_CHUNK = 1024
-_CHUNK_NUMBERS = 2**28  # 1 GiB of float32
-
-
-@dataclasses.dataclass(frozen=True)
-class Execution:
-    """Knobs that change speed and memory and never the distribution of the result.
-
-    Attributes:
-        engine: ``auto``, ``bookkeeping``, ``functional`` or ``reference``.
-        chunk_size: how many examples are worked on at once; by default as many as keep per-example gradients below
-            1 GiB if all of them are written out, and at most 1024.
-        pad_chunks: pads every chunk to ``chunk_size`` with masked examples, so that all have one shape.
-        preflight: compares the engine with the reference on three examples before the first step.
-    """
-
-    engine: str = "auto"
-    chunk_size: int | None = None
-    pad_chunks: bool = False
-    preflight: bool = True
-
-    def __post_init__(self) -> None:
-        check_choice("engine", self.engine, {*ENGINES, "auto"})
-        if self.chunk_size is not None:
-            check_count("chunk_size", self.chunk_size)
-
-    def chunk_size_for(self, model: nn.Module) -> int:
-        """The chunk size for this model."""
-        if self.chunk_size is not None:
-            return self.chunk_size
-        trained = sum(parameter.numel() for parameter in trainable(model).values())
-        return max(1, min(_LARGEST_CHUNK, _CHUNK_NUMBERS // trained))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +76,12 @@ class Private:
         self.steps_done = 0
         self._randomness = (randomness or Randomness()).fork()
         self._pending: Lot | None = None
-        self._grad = clipped_grad(model, loss_fn, clipping=plan.clipping, engine=self.execution.engine)
+        self._grad = clipped_grad(
+            model, loss_fn, clipping=plan.clipping, engine=self.execution.engine, strategy=self.execution.strategy
+        )
+        self._noise = StepNoise(plan.mechanism(self._grad.sensitivity(Neighbours.ADD_REMOVE)), plan.expected_batch_size)
+        self._watch = CompileWatch(self.execution, self._grad, plan.steps)
+        self._chunk_size: int | None = None
         self._preflight_due = self.execution.preflight
         self._reservation = (
             unlimited(plan.steps)
@@ -123,12 +96,13 @@ class Private:
 
     @property
     def engine(self) -> str:
-        """The engine in use, and why."""
-        return self._grad.engine_reason
+        """The engine in use, and why; whether its step is compiled; how many examples run at once."""
+        size = "" if self._chunk_size is None else f"; {self._chunk_size} examples at once"
+        return f"{self._grad.engine_reason}; {self._grad.compilation}{size}"
 
     def batches(self, train_set: Any) -> Iterator[Lot]:
         """The lots of the steps that remain, drawn by the plan's sampler; an empty lot is an ordinary one."""
-        records = check_records(train_set)
+        records = resident(check_records(train_set), self._device)
         while self.steps_done < self.plan.steps:
             step = self.steps_done
             lot = Lot(step, records, self.plan.sampler.indices(step, len(records), self._randomness))
@@ -148,12 +122,12 @@ class Private:
                 "from private.batches and give it to private.step once."
             )
         self._run_preflight(lot.records)
-        gradient = private_gradient(
-            self._grad, self._chunks(lot), self.plan, self._reservation, self._randomness, lot.step
-        )
-        apply_gradient(trainable(self.model), gradient, self.optimizer)
+        sums = self._sum(lot)
+        release_gradient(sums, self._noise, self._reservation, self._randomness, lot.step)
+        apply_gradient(trainable(self.model), sums, self.optimizer)
         self.steps_done += 1
         self._pending = None
+        self._watch.after_step(self.steps_done)
         if self.steps_done == self.plan.steps:
             self._reservation.commit(self.steps_done)
 
@@ -175,15 +149,32 @@ class Private:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _chunks(self, lot: Lot) -> Iterator[Chunk]:
-        for chunk in chunks(lot.unsafe_indices, self.execution.chunk_size_for(self.model)):
-            if self.execution.pad_chunks:
+    def _sum(self, lot: Lot) -> dict[str, Tensor]:
+        """The clipped sum over the lot, in chunks that fit; where memory runs out, in chunks of half the size."""
+        if self._chunk_size is None:
+            self._chunk_size = first_chunk_size(self.execution, self.plan, self.model, len(lot.records))
+        while True:
+            try:
+                return self._grad.accumulate(self._chunks(lot, self._chunk_size))
+            except RuntimeError as error:
+                if not out_of_memory(error) or self._chunk_size == 1:
+                    raise
+            self._chunk_size = (self._chunk_size + 1) // 2
+            self._grad.forget_programs()
+
+    def _chunks(self, lot: Lot, size: int) -> Iterator[tuple[tuple[Any, ...], Tensor | None]]:
+        for chunk in chunks(lot.unsafe_indices, size):
+            if self.execution.pad_chunks or self._grad.compiles:
                 yield self._to_device(fetch(lot.records, chunk.indices)), torch.from_numpy(chunk.mask)
             else:
                 yield self._to_device(fetch(lot.records, chunk.indices[chunk.mask])), None
 
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
     def _to_device(self, batch: tuple[Any, ...]) -> tuple[Any, ...]:
-        device = next(self.model.parameters()).device
+        device = self._device
 
         def move(leaf: Tensor) -> Tensor:
             return leaf.to(device, non_blocking=True)

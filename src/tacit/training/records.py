@@ -12,6 +12,8 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default
 from tacit.core.errors import InputError, UnsupportedError
 from tacit.datasets import Split
 
+_RESIDENT_SHARE = 0.25  # of the device's free memory
+
 
 def check_records(records: Any) -> Any:
     """Refuses what has no length or chooses its own batches: the sampler is the plan's."""
@@ -46,6 +48,17 @@ def _of_one_length(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             f"train_set: its tensors have lengths {sorted(lengths)}. All must have one row for each record."
         )
     return tensors
+
+
+def resident(records: Any, device: torch.device) -> Any:
+    """The records on the device, where they are tensors and leave most of its memory free; else as they are."""
+    if device.type != "cuda" or not isinstance(records, TensorDataset | Split):
+        return records
+    tensors = records.tensors if isinstance(records, TensorDataset) else (records.inputs, records.targets)
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor.device != device)
+    if size > _RESIDENT_SHARE * torch.cuda.mem_get_info(device)[0]:
+        return records
+    return TensorDataset(*(tensor.to(device) for tensor in tensors))
 
 
 def fetch(records: Any, indices: npt.NDArray[np.int64]) -> tuple[Any, ...]:

@@ -1,6 +1,6 @@
 """One private step, in the order that the guarantee needs.
 
-1. The clipped sum over the lot: bounded sensitivity, no noise yet, nothing leaves this function.
+1. The clipped sum over the lot: bounded sensitivity, no noise yet, nothing leaves the step.
 2. The ledger records durably that this step's noise is about to be drawn.
 3. Noise on the sum, from a stream that belongs to this step and parameter alone.
 4. Division by the plan's public constant, and the optimizer's update: post-processing.
@@ -8,35 +8,22 @@
 A crash between 2 and 3 wastes budget and leaks nothing; the other order could leak what was never counted.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
-from tacit.core.privacy import Neighbours
 from tacit.core.randomness import Randomness
-from tacit.gradients import ClippedGrad
 from tacit.ledger import Reservation
-from tacit.plan import DPSGD
-
-Chunk = tuple[tuple[Any, ...], Tensor | None]
-"""A physical batch and its mask."""
+from tacit.mechanisms import StepNoise
 
 
-def private_gradient(
-    grad: ClippedGrad, chunks: Iterable[Chunk], plan: DPSGD, reservation: Reservation, randomness: Randomness, step: int
-) -> dict[str, Tensor]:
-    """The noisy mean gradient of one lot; an empty lot is noise alone."""
-    sums = _zeros(grad)
-    for batch, mask in chunks:
-        found = grad(*batch, mask=mask)
-        for name, value in found.grads.items():
-            sums[name] += value
-    mechanism = plan.mechanism(grad.sensitivity(Neighbours.ADD_REMOVE))
+def release_gradient(
+    sums: Mapping[str, Tensor], noise: StepNoise, reservation: Reservation, randomness: Randomness, step: int
+) -> None:
+    """The clipped sums become the noisy mean gradient of the step, in place; those of an empty lot are noise alone."""
     reservation.before_noise(step)
-    noisy = mechanism.add_noise_to(sums, lambda name: randomness.stream("noise", step, name))
-    return {name: value / plan.expected_batch_size for name, value in noisy.items()}
+    noise.apply_(sums, randomness, step)
 
 
 def apply_gradient(
@@ -51,11 +38,3 @@ def apply_gradient(
     for name, parameter in parameters.items():
         parameter.grad = gradient[name].to(parameter.dtype)
     optimizer.step()
-
-
-def _zeros(grad: ClippedGrad) -> dict[str, Tensor]:
-    return {
-        name: torch.zeros_like(p, dtype=torch.promote_types(p.dtype, torch.float32), requires_grad=False)
-        for name, p in grad.model.named_parameters()
-        if p.requires_grad
-    }

@@ -35,9 +35,7 @@ def _contribute(call: Call, grad: Tensor, layout: Layout) -> Contributions:
         layout.channels(grad)  # refuses examples that are not in front
         values, geometry = _pad_unevenly(call)
         dtype = torch.promote_types(values.dtype, grad.dtype)
-        return Convolved(
-            values.to(dtype), grad.to(dtype), call.parameters["weight"].shape, geometry, layout.examples
-        )
+        return Convolved(values.to(dtype), grad.to(dtype), call.parameters["weight"].shape, geometry, layout.examples)
 
     return {"weight": weight, "bias": lambda: Direct(at_least_float32(layout.channels(grad)).flatten(2).sum(2))}
 

@@ -1,0 +1,98 @@
+"""How a step runs: engine, physical batch, compilation. None of it changes the distribution of the result."""
+
+import dataclasses
+import math
+import time
+
+import torch
+from torch import nn
+
+from tacit.core.validation import check_choice, check_count
+from tacit.gradients import ClippedGrad
+from tacit.gradients.engines import ENGINES
+from tacit.gradients.losses import trainable
+from tacit.gradients.strategies import check_strategy
+from tacit.plan import DPSGD
+
+_LARGEST_CHUNK = 1024
+_CHUNK_NUMBERS = 2**28  # 1 GiB of float32
+_MULTIPLE = 8  # what matrix units like
+_SPREADS = 4  # standard deviations of a lot's size that a chunk holds beyond the mean
+_FIRST_TIMED, _LAST_TIMED = 3, 8
+_WORTH_COMPILING = {"cuda": 30.0, "cpu": 90.0}  # seconds that the remaining steps would take
+
+
+@dataclasses.dataclass(frozen=True)
+class Execution:
+    """Knobs that change speed and memory and never the distribution of the result.
+
+    Attributes:
+        engine: ``auto``, ``bookkeeping``, ``functional`` or ``reference``.
+        chunk_size: how many examples are worked on at once. By default a whole lot on a GPU, and on the CPU at most
+            1024 and as many as keep per-example gradients below 1 GiB if all of them are written out. Where memory runs
+            out it is halved.
+        pad_chunks: pads every chunk to ``chunk_size`` with masked examples, so that all have one shape; compiled
+            steps always do.
+        preflight: compares the engine with the reference on three examples before the first step.
+        compile: ``True`` compiles the step before it is taken, ``False`` never; by default compilation starts in
+            the background where the steps that remain would take minutes, and eager steps go on until it is done.
+        strategy: the way to every layer's norm (``keep``, ``gram``, …) in place of the fastest one.
+    """
+
+    engine: str = "auto"
+    chunk_size: int | None = None
+    pad_chunks: bool = False
+    preflight: bool = True
+    compile: bool | None = None
+    strategy: str | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("engine", self.engine, {*ENGINES, "auto"})
+        if self.chunk_size is not None:
+            check_count("chunk_size", self.chunk_size)
+        check_strategy(self.strategy)
+
+
+def first_chunk_size(execution: Execution, plan: DPSGD, model: nn.Module, records: int) -> int:
+    """The physical batch to try first: one that nearly every lot fits into, in steps of eight."""
+    if execution.chunk_size is not None:
+        return execution.chunk_size
+    mean = plan.sampler.expected_batch_size(records)
+    usual = math.ceil((mean + _SPREADS * math.sqrt(mean)) / _MULTIPLE) * _MULTIPLE
+    size = max(1, min(plan.sampler.largest_batch_size(records), usual))
+    parameters = trainable(model).values()
+    if next(iter(parameters)).is_cuda:
+        return size
+    trained = sum(parameter.numel() for parameter in parameters)
+    return max(1, min(size, _LARGEST_CHUNK, _CHUNK_NUMBERS // trained))
+
+
+class CompileWatch:
+    """Starts the compilation of a run's step where it will pay."""
+
+    def __init__(self, execution: Execution, grad: ClippedGrad, steps: int) -> None:
+        self._grad, self._steps = grad, steps
+        self._open = execution.compile is None
+        self._started = 0.0
+        if execution.compile:
+            grad.start_compiling(wait=True)
+
+    def after_step(self, done: int) -> None:
+        """Times a few early steps, and compares the rest of the run with what compiling costs."""
+        if not self._open or done not in (_FIRST_TIMED, _LAST_TIMED):
+            return
+        device = next(self._grad.model.parameters()).device
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        if done == _FIRST_TIMED:
+            self._started = time.perf_counter()
+            return
+        self._open = False
+        rest = (time.perf_counter() - self._started) / (_LAST_TIMED - _FIRST_TIMED) * (self._steps - done)
+        if rest > _WORTH_COMPILING.get(device.type, math.inf):
+            self._grad.start_compiling(wait=False)
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether memory ran out, on a GPU or on the CPU."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
