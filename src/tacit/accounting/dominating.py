@@ -72,7 +72,7 @@ def gaussian_profile(epsilons: FloatArray, noise_multiplier: float) -> FloatArra
     half_density = 0.5 * np.exp(-0.5 * a**2)
     second = half_density * special.erfcx(-b / math.sqrt(2))
     first = np.where(a < 0, half_density * special.erfcx(-np.minimum(a, 0.0) / math.sqrt(2)), special.ndtr(a))
-    return np.asarray(np.clip(first - second, 0.0, 1.0))
+    return np.asarray(np.minimum(np.maximum(first - second, 0.0), 1.0))
 
 
 def gaussian(noise_multiplier: float) -> DominatingPair:
