@@ -6,6 +6,7 @@ them alike. The sampling rate differs in its last digits from round to round, so
 
 import importlib
 import importlib.util
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from dp_accounting import pld, rdp
 
 from tacit.accounting import calibrate_dpsgd_noise, dpsgd_event, epsilon
 from tacit.benchmarking import environment
-from tacit.benchmarking.measuring import Progress, silent
+from tacit.benchmarking.measuring import Progress, quiet, silent
 from tacit.core import Budget
 from tacit.core.validation import check_count
 
@@ -58,14 +59,12 @@ def benchmark_accounting(
     chosen = calibrations() if contenders is None else contenders
     seconds: dict[tuple[str, float], list[float]] = {}
     noises: dict[tuple[str, float], float] = {}
-    for turn in range(rounds):
-        for name, calibrate in chosen.items():
-            for target in TARGETS:
-                done = turn / rounds + len(seconds) / (rounds * len(chosen) * len(TARGETS)) * (turn == 0)
-                progress(f"round {turn + 1}: {name}, epsilon {target:g}", done)
-                started = time.perf_counter()
-                noises[name, target] = calibrate(RATE * (1 + 1e-12 * turn), target)
-                seconds.setdefault((name, target), []).append(time.perf_counter() - started)
+    turns = list(itertools.product(range(rounds), chosen, TARGETS))
+    for number, (turn, name, target) in enumerate(turns):
+        progress(f"round {turn + 1}: {name}, epsilon {target:g}", number / len(turns))
+        started = time.perf_counter()
+        noises[name, target] = chosen[name](RATE * (1 + 1e-12 * turn), target)
+        seconds.setdefault((name, target), []).append(time.perf_counter() - started)
     reference = next(iter(chosen))
     rows = []
     for target in TARGETS:
@@ -118,8 +117,8 @@ def _opacus(accountant: str) -> Calibration:
     utilities: Any = importlib.import_module("opacus.accountants.utils")
 
     def calibrate(rate: float, target: float) -> float:
-        return float(
-            utilities.get_noise_multiplier(
+        with quiet():
+            noise: float = utilities.get_noise_multiplier(
                 target_epsilon=target,
                 target_delta=DELTA,
                 sample_rate=rate,
@@ -127,6 +126,6 @@ def _opacus(accountant: str) -> Calibration:
                 accountant=accountant,
                 epsilon_tolerance=_RELATIVE_TOLERANCE * target,
             )
-        )
+        return noise
 
     return calibrate

@@ -21,6 +21,7 @@ from tacit.benchmarking.tasks import Task
 OK, REFUSED, OUT_OF_MEMORY = "ok", "refused", "out of memory"
 _BLOCK_SECONDS = {"cuda": 0.1, "cpu": 0.05}
 _MOST_STEPS_A_BLOCK = 200
+_FEW_ROUNDS, _SHORT_SECONDS = 3, 0.3
 _SLOW_SECONDS = 1.0  # a step of this length on a CPU is measured, not repeated
 _REASON_LENGTH = 240
 
@@ -62,9 +63,15 @@ class Lane:
         """The median over the rounds, in milliseconds a step."""
         return 1e3 * statistics.median(self.seconds) if self.status == OK and self.seconds else None
 
-    def has_time(self, share: float | None) -> bool:
-        """Whether one more block stays within this many seconds."""
-        return share is None or (len(self.seconds) + 1) * max(self.seconds) * self.steps_a_block <= share
+    def has_turn(self, number: int, share: float | None) -> bool:
+        """Whether it takes part in this round: always in the first, and then while its blocks fit into its share of
+        the time. A median of one is no median, so that short blocks are run a few times in any case.
+        """
+        if number == 0 or share is None:
+            return True
+        block = self.steps_a_block * max(self.seconds)
+        few = number < _FEW_ROUNDS and block < _SHORT_SECONDS
+        return few or (len(self.seconds) + 1) * block <= share
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +100,7 @@ def measure(
 ) -> list[Lane]:
     """Builds and warms up each contender, then times them in turn.
 
-    Whoever has used up its equal share of the time that is left after building sits out further rounds; all run one.
+    Whoever has used up its equal share of the time that is left after building sits out further rounds.
     """
     name, turns = f"{task.workload.name} {task.precision}", len(contenders) * (rounds + 1)
     lanes: list[Lane] = []
@@ -103,7 +110,7 @@ def measure(
     share = deadline.share(max(1, sum(lane.step is not None for lane in lanes))).left()
     for number in range(rounds):
         for place, lane in enumerate(lanes):
-            if lane.step is not None and (number == 0 or lane.has_time(share)):
+            if lane.step is not None and lane.has_turn(number, share):
                 progress(
                     f"{name}: {lane.contender.name}, round {number + 1}", ((number + 1) * len(lanes) + place) / turns
                 )
@@ -125,7 +132,7 @@ def runs_once(task: Task, contender: Contender) -> Lane:
 def _prepare(task: Task, contender: Contender) -> Lane:
     lane = Lane(contender)
     before = MemoryBefore.now(task.device)
-    with _failures_in(lane, task.device), _quiet():
+    with _failures_in(lane, task.device), quiet():
         lane.step = contender.prepare(task)
         seconds = _timed(lane.step, 1, task.device)  # compiles, searches kernels, runs preflights
         reset_peak(task.device)
@@ -139,7 +146,7 @@ def _prepare(task: Task, contender: Contender) -> Lane:
 
 
 def _run_block(task: Task, lane: Lane) -> None:
-    with _failures_in(lane, task.device), _quiet():
+    with _failures_in(lane, task.device), quiet():
         assert lane.step is not None
         lane.seconds.append(_timed(lane.step, lane.steps_a_block, task.device) / lane.steps_a_block)
 
@@ -175,7 +182,7 @@ def _one_line(text: str) -> str:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Standard output is for results alone; other people's warnings are not ours to show."""
     with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tacit.benchmarking.results import check_writable, write_result
 from tacit.benchmarking.stepping import StepSettings, benchmark_step
-from tacit.core.errors import TacitError
+from tacit.core.errors import InputError, TacitError
 from tacit.core.plain import to_json
 
 
@@ -18,9 +18,9 @@ def main() -> int:
     try:
         check_writable("out", given.out)
         settings = StepSettings(
-            models=names(given.models),
-            engines=names(given.engines),
-            precisions=names(given.precision),
+            models=names("models", given.models),
+            engines=names("engines", given.engines),
+            precisions=names("precision", given.precision),
             device=given.device,
             rounds=given.rounds,
             batch=given.batch,
@@ -40,9 +40,16 @@ def main() -> int:
     return 0
 
 
-def names(text: str | None) -> tuple[str, ...] | None:
-    """Names separated by commas; None where none were given."""
-    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
+def names(option: str, text: str | None) -> tuple[str, ...] | None:
+    """Names separated by commas; None where the option was not given."""
+    if text is None:
+        return None
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not found:
+        raise InputError(
+            f"{option}={text!r}: holds no name. Leave it out, or give names such as mlp,cnn or plain,tacit."
+        )
+    return found
 
 
 def print_line(text: str) -> None:

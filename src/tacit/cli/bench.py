@@ -41,9 +41,9 @@ def step(  # noqa: PLR0913 - one parameter for each option
     from tacit.benchmarking.step import names
 
     settings = StepSettings(
-        models=names(models),
-        engines=names(engines),
-        precisions=names(precision),
+        models=names("models", models),
+        engines=names("engines", engines),
+        precisions=names("precision", precision),
         device=device,
         rounds=rounds,
         batch=batch,

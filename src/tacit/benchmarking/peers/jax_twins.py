@@ -26,10 +26,9 @@ _PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32"}
 class _Loop(AsynchronousStep):
     """Carries the parameters and the random key from step to step."""
 
-    def __init__(self, jax: Any, update: Callable[..., Any], parameters: Any, batch: Any, scope: Callable[[], Any]):
+    def __init__(self, jax: Any, update: Callable[..., Any], state: Any, batch: Any, scope: Callable[[], Any]):
         self._jax, self._update, self._scope = jax, update, scope
-        self._state = (parameters, jax.random.key(0))
-        self._batch = batch
+        self._state, self._batch = state, batch
 
     def __call__(self) -> None:
         with self._scope():
@@ -91,8 +90,10 @@ def _prepare(task: Task, gradient: Callable[..., Any]) -> Step:
         precision: AbstractContextManager[object] = jax.default_matmul_precision(_PRECISIONS[task.precision])
         return precision
 
-    on_device = jax.device_put((weights, tuple(_array(tensor) for tensor in task.batch)), place)
-    return _Loop(jax, jax.jit(update, donate_argnums=0), on_device[0], on_device[1], scope)
+    # All of it is committed to the device, or the second call would be compiled anew.
+    state = jax.device_put((weights, jax.random.key(0)), place)
+    batch = jax.device_put(tuple(_array(tensor) for tensor in task.batch), place)
+    return _Loop(jax, jax.jit(update, donate_argnums=0), state, batch, scope)
 
 
 def _array(tensor: torch.Tensor) -> Any:
@@ -120,6 +121,6 @@ def _cnn(jax: Any, parameters: Any, x: Any) -> Any:
 _TWINS: Mapping[str, Callable[[Any, Any, Any], Any]] = MappingProxyType({"mlp": _mlp, "cnn": _cnn})
 
 CONTENDERS = (
-    Contender("jax", plain_step, kind="plain", framework="jax", needs="jax"),
-    Contender("jax-privacy", private_step, framework="jax", needs="jax_privacy"),
+    Contender("jax", plain_step, kind="plain", framework="jax", needs="jax", compiles=True),
+    Contender("jax-privacy", private_step, framework="jax", needs="jax_privacy", compiles=True),
 )
