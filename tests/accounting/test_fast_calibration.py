@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tacit import accounting
 from tacit.accounting import LossDistributionAccountant, delta, dominating, dpsgd_event, epsilon, gaussian_epsilon
 from tacit.accounting.budget_gap import BudgetGap
+from tacit.accounting.events import event_key, flatten
 from tacit.accounting.groups import GroupAccountant
 from tacit.accounting.privacy_curve import PrivacyCurve
 from tacit.accounting.search import TOLERANCE, Start, approximate_root, largest_feasible, least_feasible, least_within
@@ -122,6 +123,16 @@ def test_remembered_answers_are_those_of_the_same_question_only() -> None:
     ]
     assert len({first, *near_misses}) == 1 + len(near_misses)
     assert delta(event, first) != delta(event, 1.001 * first)
+
+
+def test_events_whose_text_is_abbreviated_are_not_taken_for_each_other() -> None:
+    weights = np.full(2000, 1 / 2000)
+    small, large = np.zeros(2000), np.zeros(2000)
+    small[5:-5], large[5:-5] = 0.5, 1.5
+    mixtures = [dp_event.MixtureOfGaussiansDpEvent(2.0, shifts, weights) for shifts in (small, large)]
+    assert repr(mixtures[0]) == repr(mixtures[1])
+    assert event_key(mixtures[0]) != event_key(mixtures[1])
+    assert len(flatten(dp_event.ComposedDpEvent(mixtures))) == 2
 
 
 @pytest.mark.parametrize("neighbours", list(Neighbours))

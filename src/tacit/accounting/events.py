@@ -192,6 +192,12 @@ def dpsgd_event(sampling_rate: float, noise_multiplier: float, steps: int) -> Dp
     return dp_event.SelfComposedDpEvent(step, check_count("steps", steps, minimum=0))
 
 
+def event_key(event: DpEvent) -> str:
+    """A text that only equal events share; an event with abbreviated, long arrays shares it with itself only."""
+    text = repr(event)
+    return f"{text} at {id(event)}" if "..." in text else text
+
+
 def flatten(event: DpEvent) -> list[tuple[DpEvent, int]]:
     """The events of a composition that are not compositions themselves, with how often each occurs.
 
@@ -208,7 +214,7 @@ def flatten(event: DpEvent) -> list[tuple[DpEvent, int]]:
             for part in node.events:
                 visit(part, count)
         else:
-            key = repr(node)
+            key = event_key(node)
             counts[key] = node, count + counts.get(key, (node, 0))[1]
 
     visit(event, 1)

@@ -16,7 +16,7 @@ from tacit.accounting import dominating
 from tacit.accounting.conversion import gaussian_delta, gaussian_epsilon
 from tacit.accounting.dominating import DominatingPair
 from tacit.accounting.event_pairs import dominating_pair
-from tacit.accounting.events import as_sampled_gaussian, flatten
+from tacit.accounting.events import as_sampled_gaussian, event_key, flatten
 from tacit.accounting.privacy_curve import PrivacyCurve
 from tacit.accounting.relations import contributions_moved
 from tacit.core.errors import UnsupportedError
@@ -27,7 +27,10 @@ _REMEMBERED = 4096  # answers, a few hundred bytes each
 
 @dataclasses.dataclass(frozen=True)
 class _Composition:
-    """The parts of an event with how often each occurs, under a relation. Equal ones have equal keys."""
+    """The parts of an event with how often each occurs, under a relation; the same question as any with its key.
+
+    It holds the parts themselves, so that an event which its key knows by its address lives as long as the key.
+    """
 
     key: tuple[tuple[str, int], ...]
     neighbours: Neighbours
@@ -37,7 +40,7 @@ class _Composition:
     @classmethod
     def of(cls, event: DpEvent, neighbours: Neighbours, accountant: str) -> "_Composition":
         parts = tuple(flatten(event))
-        return cls(tuple((repr(leaf), count) for leaf, count in parts), neighbours, accountant, parts)
+        return cls(tuple((event_key(leaf), count) for leaf, count in parts), neighbours, accountant, parts)
 
 
 @dataclasses.dataclass(frozen=True)
