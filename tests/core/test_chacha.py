@@ -23,9 +23,14 @@ def test_the_published_vectors(vector: Vector) -> None:
     assert serialised(vector) == vector.block
 
 
-def test_the_vectors_reject_a_cipher_with_fewer_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chacha, "_DOUBLE_ROUNDS", 9)
-    assert all(serialised(vector) != vector.block for vector in VECTORS)
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.name)
+def test_the_vectors_reject_another_key_nonce_or_counter(vector: Vector) -> None:
+    key = chacha.key_words(vector.key)
+    first, second, third = vector.nonce
+    for nonce, counter in (((first ^ 1, second, third), vector.counter), (vector.nonce, vector.counter ^ 1)):
+        assert chacha.keystream(key, nonce, counter, 1)[:, 0].astype("<u4").tobytes().hex() != vector.block
+    other = chacha.keystream(key ^ np.uint32(1), vector.nonce, vector.counter, 1)
+    assert other[:, 0].astype("<u4").tobytes().hex() != vector.block
 
 
 @given(key=st.binary(min_size=32, max_size=32), nonce=st.tuples(word, word, word), first=st.integers(0, 2**32 - 3))
@@ -54,6 +59,30 @@ def test_the_key_is_left_as_it_was() -> None:
 def test_a_counter_never_wraps_round(first: int, blocks: int) -> None:
     with pytest.raises(InputError, match=r"leave 32 bits\. Take another nonce"):
         chacha.keystream(KEY, (0, 0, 0), first, blocks)
+
+
+def test_a_number_of_blocks_below_zero_is_refused() -> None:
+    with pytest.raises(InputError, match=r"blocks=-1: must be at least 0"):
+        chacha.keystream(KEY, (0, 0, 0), 0, -1)
+
+
+@pytest.mark.parametrize("blocks", [0, 1, 1023, 1024, 1025, 2500])
+def test_serialised_blocks_are_the_words_one_block_after_another(blocks: int) -> None:
+    """Also where the cipher is called again for the next stretch, and over whatever the array held."""
+    out = np.full(64 * blocks + 64, 7, dtype=np.uint8)
+    chacha.write_keystream(out[: 64 * blocks], KEY, (1, 2, 3), 9)
+    np.testing.assert_array_equal(
+        out[: 64 * blocks].view("<u4").reshape(-1, 16).T, chacha.keystream(KEY, (1, 2, 3), 9, blocks)
+    )
+    assert (out[64 * blocks :] == 7).all()
+    for index in range(0, blocks, 311):
+        block = out[64 * index : 64 * (index + 1)].view("<u4")
+        assert tuple(block) == oracle_block(bytes(range(32)), 9 + index, (1, 2, 3))
+
+
+def test_a_part_of_a_block_is_refused() -> None:
+    with pytest.raises(InputError, match=r"out: has 65 bytes, must be whole blocks of 64"):
+        chacha.write_keystream(np.zeros(65, dtype=np.uint8), KEY, (0, 0, 0), 0)
 
 
 def test_the_last_counter_is_still_served() -> None:

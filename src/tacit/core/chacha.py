@@ -5,15 +5,18 @@ not hold the key, the blocks of one key are indistinguishable from independent u
 counter and nonce comes twice. A training step takes a fresh key, each of its parameters a nonce of its own, and the
 counter numbers the blocks within a parameter.
 
-This is the plain form, vectorised over blocks; `tacit.core.kernels.chacha_normal` computes the same words on a GPU.
+On a CPU the blocks come from OpenSSL, by way of the package cryptography; `tacit.core.kernels.chacha_normal` computes
+the same words on a GPU.
 """
 
 import hashlib
 import operator
+import struct
 from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from tacit.core.errors import InputError
 
@@ -22,11 +25,11 @@ Nonce = tuple[int, int, int]
 
 KEY_BYTES = 32
 BLOCK_WORDS = 16
+BLOCK_BYTES = 4 * BLOCK_WORDS
 MAX_BLOCKS = 2**32
 
-_CONSTANTS = np.frombuffer(b"expand 32-byte k", dtype="<u4").astype(np.uint32)
-_DOUBLE_ROUNDS = 10
 _NONCE_DOMAIN = b"tacit/nonce"
+_ZEROS = memoryview(bytes(2**16))  # a cipher adds its words to a text: of zeros they are bare; small enough for a cache
 
 
 def key_words(key: bytes) -> Words:
@@ -80,40 +83,37 @@ def keystream(key: Words, nonce: Nonce, first_block: int, blocks: int) -> Words:
         first_block: the counter of the first block.
         blocks: how many. A counter never wraps round to words that were used: more than :math:`2^{32}` are refused.
     """
-    if first_block < 0 or blocks < 0 or first_block + blocks > MAX_BLOCKS:
+    if blocks < 0:
+        raise InputError(f"blocks={blocks!r}: must be at least 0. Count them again.")
+    serial = np.empty((blocks, BLOCK_WORDS), dtype="<u4")
+    write_keystream(serial.reshape(-1).view(np.uint8), key, nonce, first_block)
+    return np.ascontiguousarray(serial.T, dtype=np.uint32)
+
+
+def write_keystream(out: npt.NDArray[np.uint8], key: Words, nonce: Nonce, first_block: int) -> None:
+    """Fills ``out`` with whole blocks from ``first_block`` on, each serialised as RFC 8439 has it: 64 bytes in order.
+
+    OpenSSL computes them and needs no lock of the interpreter meanwhile, so that threads may fill parts of one array.
+
+    Args:
+        out: a contiguous array of bytes, 64 for each block.
+        key: eight words, see `key_words`.
+        nonce: three words of 32 bits.
+        first_block: the counter of the first block; that of the last must stay below :math:`2^{32}`, past which
+            OpenSSL would count on into the nonce.
+    """
+    blocks, rest = divmod(out.size, BLOCK_BYTES)
+    if rest:
+        raise InputError(f"out: has {out.size} bytes, must be whole blocks of {BLOCK_BYTES}. Round its size up.")
+    if first_block < 0 or first_block + blocks > MAX_BLOCKS:
         raise InputError(
-            f"blocks={blocks!r}: counters {first_block} to {first_block + blocks} leave 32 bits. Take another nonce."
+            f"first_block={first_block!r}: counters {first_block} to {first_block + blocks} leave 32 bits. "
+            "Take another nonce."
         )
-    initial = np.empty((BLOCK_WORDS, blocks), dtype=np.uint32)
-    initial[0:4] = _CONSTANTS[:, None]
-    initial[4:12] = key[:, None]
-    initial[12] = np.arange(first_block, first_block + blocks, dtype=np.uint64)
-    initial[13:16] = np.array(check_nonce(nonce), dtype=np.uint32)[:, None]
-    state = initial.copy()
-    for _ in range(_DOUBLE_ROUNDS):
-        _double_round(state)
-    state += initial
-    return state
-
-
-def _double_round(state: Words) -> None:
-    """Four quarter rounds on the columns of the 4 × 4 state, then four on its diagonals, each four at once."""
-    a, b, c, d = state[0:4], state[4:8], state[8:12], state[12:16]
-    _quarter_rounds(a, b, c, d)
-    rows = (a, np.roll(b, -1, axis=0), np.roll(c, -2, axis=0), np.roll(d, -3, axis=0))
-    _quarter_rounds(*rows)
-    for shift, (row, turned) in enumerate(zip((a, b, c, d), rows, strict=True)):
-        row[:] = np.roll(turned, shift, axis=0)
-
-
-def _quarter_rounds(a: Words, b: Words, c: Words, d: Words) -> None:
-    for target, addend, mixed, bits in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
-        target += addend
-        mixed ^= target
-        _rotate_left(mixed, bits)
-
-
-def _rotate_left(words: Words, bits: int) -> None:
-    carried = words >> np.uint32(32 - bits)
-    words <<= np.uint32(bits)
-    words |= carried
+    if blocks == 0:
+        return
+    start = struct.pack("<4I", first_block, *check_nonce(nonce))
+    cipher = Cipher(algorithms.ChaCha20(key.astype("<u4").tobytes(), start), mode=None).encryptor()
+    for at in range(0, out.size, len(_ZEROS)):
+        part = out[at : at + len(_ZEROS)]
+        cipher.update_into(_ZEROS[: part.size], part.data)
