@@ -58,16 +58,12 @@ def _sin_quarter_turns(part: npt.NDArray[np.uint64], angle_bits: int) -> npt.NDA
 
 def fast_normals(words: chacha.Words, dtype: npt.DTypeLike) -> npt.NDArray[np.floating]:
     """What `add_normal_` adds on a CPU where the cipher gives these words."""
-    values = torch.zeros(words.shape[1] * (8 if dtype == np.float64 else 10), dtype=_torch_type(dtype))
+    values = np.zeros(words.shape[1] * (8 if dtype == np.float64 else 10), dtype=dtype)
     draw = device_noise._Draw.prepare(words.shape[1] // TILE_BLOCKS, values.dtype)
     draw.stream[:] = words.T
     device_noise._compute(draw)
     device_noise._add_tiles(values, 1.0, draw.radii, draw.sines)
-    return values.numpy()
-
-
-def _torch_type(dtype: npt.DTypeLike) -> torch.dtype:
-    return torch.float64 if dtype == np.float64 else torch.float32
+    return values
 
 
 def tile_of(high: int, low: int, angle: int, angle_low: int = 0, *, wide: bool = False) -> chacha.Words:
@@ -146,7 +142,7 @@ def reference(request: pytest.FixtureRequest) -> npt.NDArray[np.floating]:
 
 @pytest.mark.parametrize("count", SIZES)
 def test_what_is_added_is_the_reference_for_every_size(reference: npt.NDArray[np.floating], count: int) -> None:
-    guarded = torch.full((count + 40,), 3.0, dtype=_torch_type(reference.dtype))
+    guarded = torch.full((count + 40,), 3.0, dtype=torch.float64 if reference.dtype == np.float64 else torch.float32)
     add_normal_(guarded[:count], 0.25, KEY, NONCE)
     tolerance = 4 * np.finfo(reference.dtype).eps
     np.testing.assert_allclose(guarded[:count].numpy(), reference[:count], rtol=tolerance, atol=tolerance)

@@ -19,17 +19,19 @@ What this does not claim: that adding floats hides the low bits of a value as a 
 2012, https://doi.org/10.1145/2382196.2382264). To keep to the best that floats can do, noise is never coarser than what
 it is added to: float64 values get float64 noise, and 16-bit values are added to in float32 and rounded once.
 
-On a GPU a Triton kernel does all of it. On a CPU the words come from OpenSSL and the rest is a sequence of torch's
-vectorised operations, which share it among torch's threads; the result does not depend on how many. Float64 values on a
-GPU are drawn on the CPU and copied: a float64 gradient is a test or a small model.
+On a GPU a Triton kernel does all of it. On a CPU the words come from OpenSSL and the rest is numpy's vectorised
+operations, on as many threads as torch uses; the result does not depend on how many. Float64 values on a GPU are drawn
+on the CPU and copied: a float64 gradient is a test or a small model.
 """
 
 import dataclasses
 import functools
 import importlib.util
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -38,9 +40,12 @@ from tacit.core.chacha import Nonce, Words
 from tacit.core.errors import InputError, UnsupportedError
 from tacit.core.validation import check_non_negative
 
+Floats = npt.NDArray[np.floating]
+WholeNumbers = npt.NDArray[np.signedinteger]
+
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _TILE_BLOCKS = 128  # normal k of block j in a tile goes to value 128 k + j of the tile: part of the noise's definition
-_CHUNK_TILES = 128  # what is worked on at once: large beside the cost of a call, small beside the cache
+_CHUNK_TILES = 48  # what is worked on at once: large beside the cost of a call, small beside the cache
 
 
 def key_tensor(key: bytes, *, device: torch.device | str) -> Tensor:
@@ -115,104 +120,115 @@ def _add_on_cpu(values: Tensor, scale: float, key: Tensor, nonce: Nonce) -> None
     precision = torch.float64 if values.dtype == torch.float64 else torch.float32
     with torch.inference_mode():
         held = values.detach().to(device="cpu", dtype=precision).view(-1)  # the values themselves where nothing differs
-        _add_chunks(held, scale, words, nonce)
+        _add_shares(held.numpy(), scale, words, nonce)
         if held.data_ptr() != values.data_ptr():
             values.detach().copy_(held.view(values.shape))
+        elif not values.is_inference():
+            torch.autograd.graph.increment_version(values)  # numpy wrote, autograd must know
 
 
-def _normals_per_block(dtype: torch.dtype) -> int:
+def _normals_per_block(dtype: torch.dtype | np.dtype[np.floating]) -> int:
     """Five pairs of 64 + 32 bits from the 512 bits of a block, or four pairs of 64 + 64 bits for float64."""
-    return 8 if dtype == torch.float64 else 10
+    return 8 if dtype.itemsize == 8 else 10
 
 
-def _add_chunks(values: Tensor, scale: float, key: Words, nonce: Nonce) -> None:
-    """Chunk by chunk, all of about the same size, in the same memory."""
-    tile = _TILE_BLOCKS * _normals_per_block(values.dtype)
-    tiles = _ceil_divide(values.numel(), tile)
-    chunk_tiles = _ceil_divide(tiles, _ceil_divide(tiles, _CHUNK_TILES))
-    draw = _Draw.prepare(chunk_tiles, values.dtype)
-    for first in range(0, tiles, chunk_tiles):
-        words = draw.stream[: _TILE_BLOCKS * (tiles - first)]
-        chacha.write_keystream(words.view(np.uint8).reshape(-1), key, nonce, first * _TILE_BLOCKS)
-        _compute(draw)
-        _add_tiles(values[first * tile : (first + chunk_tiles) * tile], scale, draw.radii, draw.sines)
+def _add_shares(values: Floats, scale: float, key: Words, nonce: Nonce) -> None:
+    """Deals chunks of about the same size to as many threads as torch uses, if there are enough values for them.
+
+    Threads of our own meet once, where torch's would meet after each operation: on a busy machine that costs far more
+    than the operations do. OpenSSL and numpy hold no lock of the interpreter while they compute.
+    """
+    tiles = _ceil_divide(values.size, _TILE_BLOCKS * _normals_per_block(values.dtype))
+    threads = max(1, min(torch.get_num_threads(), tiles // _CHUNK_TILES))
+    chunk_tiles = _ceil_divide(tiles, threads * _ceil_divide(tiles, threads * _CHUNK_TILES))
+    firsts = range(0, tiles, chunk_tiles)
+    if threads == 1:
+        _add_chunks(values, scale, key, nonce, firsts, chunk_tiles)
+        return
+    with ThreadPoolExecutor(threads - 1) as pool:
+        shares = [firsts[index::threads] for index in range(threads)]
+        others = [pool.submit(_add_chunks, values, scale, key, nonce, share, chunk_tiles) for share in shares[1:]]
+        _add_chunks(values, scale, key, nonce, shares[0], chunk_tiles)
+        for other in others:
+            other.result()
 
 
 def _ceil_divide(count: int, by: int) -> int:
     return -(-count // by)
 
 
-def _add_tiles(values: Tensor, scale: float, radii: Tensor, sines: Tensor) -> None:
-    """Adds to whole tiles where they lie, and to the last, if values end within it, by way of a copy."""
+def _add_chunks(values: Floats, scale: float, key: Words, nonce: Nonce, firsts: range, chunk_tiles: int) -> None:
+    """Adds to the chunks that begin at the tiles ``firsts``, one after another in the same memory."""
+    tile = _TILE_BLOCKS * _normals_per_block(values.dtype)
+    draw = _Draw.prepare(chunk_tiles, values.dtype)
+    for first in firsts:
+        part = values[first * tile : (first + chunk_tiles) * tile]
+        words = draw.stream[: _TILE_BLOCKS * _ceil_divide(part.size, tile)]
+        chacha.write_keystream(words.view(np.uint8).reshape(-1), key, nonce, first * _TILE_BLOCKS)
+        _compute(draw)
+        _add_tiles(part, scale, draw.radii, draw.sines)
+
+
+def _add_tiles(values: Floats, scale: float, radii: Floats, sines: Floats) -> None:
+    """Scales the radii, turns sines into noise, both in place, and adds it: normal k of block j to value 128 k + j."""
+    radii *= radii.dtype.type(scale * math.sqrt(2.0))
+    sines *= radii
+    noise = sines.transpose(1, 2, 0, 3)  # tile, pair, half of a pair, block
     tile = 2 * radii.shape[1] * _TILE_BLOCKS
-    whole, rest = divmod(values.numel(), tile)
-    inside, outside = values[: whole * tile], values[whole * tile :]
-    if whole:
-        by_tile = inside.view(whole, radii.shape[1], 2, _TILE_BLOCKS).permute(2, 0, 1, 3)
-        by_tile.addcmul_(radii[:whole], sines[:, :whole], value=scale * math.sqrt(2.0))
+    whole, rest = divmod(values.size, tile)
+    by_tile = values[: whole * tile].reshape(whole, *noise.shape[1:])
+    by_tile += noise[:whole]
     if rest:
-        padded = values.new_zeros(tile)
-        padded[:rest] = outside
-        _add_tiles(padded, scale, radii[whole:], sines[:, whole:])
-        outside.copy_(padded[:rest])
+        values[whole * tile :] += noise[whole].reshape(-1)[:rest]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Draw:
     """The memory of a chunk, as the views that its computation takes: the same for every chunk.
 
-    A slot holds a number for each pair of normals, in shape (tiles, pairs of a block, 128): first a whole number, then
-    the float of the same width that takes its place.
+    A slot holds a number for each pair of normals, in shape (tiles, pairs of a block, 128): a whole number first, and
+    floats of the same width in its memory when it is no longer needed.
     """
 
     stream: Words  # (blocks, 16), as the cipher writes it
-    taken: tuple[tuple[Tensor, Tensor], ...]  # views of slots, and of the words that they take from the stream
-    slots: tuple[Tensor, ...]  # four: the radius or its two words, the angle, and a spare one
-    signs: Tensor  # the last two slots, as one
-    turns: Tensor  # two more
-    uniforms: Tensor  # the first slot, or the first two, as whole numbers
-    radii: Tensor
-    sines: Tensor
+    slots: WholeNumbers  # four: the radius or its two words, the angle, and a spare one
+    turns: WholeNumbers  # two more
+    radii: Floats  # in the second turn's memory
+    sines: Floats  # in that of the last two slots
 
     @classmethod
-    def prepare(cls, tiles: int, dtype: torch.dtype) -> "_Draw":
-        wide = dtype == torch.float64
-        pairs = _normals_per_block(dtype) // 2
+    def prepare(cls, tiles: int, dtype: np.dtype[np.floating]) -> "_Draw":
+        whole_number = np.int64 if dtype == np.float64 else np.int32
         stream = np.empty((tiles * _TILE_BLOCKS, chacha.BLOCK_WORDS), dtype=np.uint32)
-        words = torch.from_numpy(stream.view(np.int32)).view(tiles, _TILE_BLOCKS, chacha.BLOCK_WORDS)
-        shape, whole_numbers = (tiles, pairs, _TILE_BLOCKS), torch.int64 if wide else torch.int32
-        slots = torch.empty(4, *shape, dtype=whole_numbers, device="cpu")
-        turns = torch.empty(2, *shape, dtype=whole_numbers, device="cpu")
-        return cls(
-            stream=stream,
-            taken=_wide_words(words, slots) if wide else _narrow_words(words, slots),
-            slots=tuple(slots),
-            signs=slots[2:],
-            turns=turns,
-            uniforms=slots[0] if wide else slots[:2],
-            radii=slots[1].view(dtype),
-            sines=turns.view(dtype),
-        )
-
-
-def _narrow_words(words: Tensor, slots: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
-    """High word of the radius, low word and angle, into a slot each; the last word of a block is left over."""
-    return ((slots[:3], words[:, :, :15].view(-1, _TILE_BLOCKS, 5, 3).permute(3, 0, 2, 1)),)
-
-
-def _wide_words(words: Tensor, slots: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
-    """64-bit radii into slot 0, 64-bit angles into slot 2; of their two words the high one comes first."""
-    high, low = words.view(-1, _TILE_BLOCKS, 4, 2, 2).permute(4, 3, 0, 2, 1)
-    halves = slots[::2].view(torch.int32).view(*slots[::2].shape, 2)
-    return ((halves[..., 0], low), (halves[..., 1], high))
+        slots = np.empty((4, tiles, _normals_per_block(dtype) // 2, _TILE_BLOCKS), dtype=whole_number)
+        turns = np.empty_like(slots[:2])
+        return cls(stream, slots, turns, turns[1].view(dtype), slots[2:].view(dtype))
 
 
 def _compute(draw: _Draw) -> None:
     """Of every pair the radius over sqrt(2), and both sines with their signs."""
-    for slots, words in draw.taken:
-        slots.copy_(words)
+    if draw.radii.dtype == np.float64:
+        _take_wide_words(draw)
+    else:
+        _take_words(draw)
     _compute_sines(draw)
     _compute_radii(draw)
+
+
+def _take_words(draw: _Draw) -> None:
+    """High word of the radius, low word and angle, into a slot each; the last word of a block is left over."""
+    words = draw.stream.view(np.int32).reshape(-1, _TILE_BLOCKS, chacha.BLOCK_WORDS)
+    for index in range(3):
+        draw.slots[index] = words[:, :, index:15:3].swapaxes(1, 2)
+
+
+def _take_wide_words(draw: _Draw) -> None:
+    """64-bit radii into slot 0, 64-bit angles into slot 2; of their two words the high one comes first."""
+    words = draw.stream.view(np.int32).reshape(-1, _TILE_BLOCKS, chacha.BLOCK_WORDS)
+    halves = draw.slots.view(np.int32)
+    for slot in (0, 2):
+        halves[slot, :, :, 1::2] = words[:, :, slot::4].swapaxes(1, 2)
+        halves[slot, :, :, 0::2] = words[:, :, slot + 1 :: 4].swapaxes(1, 2)
 
 
 def _compute_sines(draw: _Draw) -> None:
@@ -220,17 +236,19 @@ def _compute_sines(draw: _Draw) -> None:
 
     The whole number k stands for (k + 1/2) 2^(2 - bits) quarter turns, so that its complement ~k is its negative.
     """
-    bits = 8 * draw.turns.dtype.itemsize
-    angle, shifted = draw.slots[2:]
-    part, mirrored = draw.turns
-    top = _constant((1 << (bits - 2)) - 1, angle.dtype)
-    torch.bitwise_and(angle, top, out=part)
-    torch.bitwise_xor(part, top, out=mirrored)
-    torch.bitwise_left_shift(angle, _constant(1, angle.dtype), out=shifted)
-    draw.turns.bitwise_xor_(draw.signs.bitwise_right_shift_(_constant(bits - 1, angle.dtype)))
+    signs, turns, sines = draw.slots[2:], draw.turns, draw.sines
+    bits = 8 * turns.itemsize
+    top = (1 << (bits - 2)) - 1
+    np.bitwise_and(signs[0], top, out=turns[0])
+    np.bitwise_xor(turns[0], top, out=turns[1])
+    np.left_shift(signs[0], 1, out=signs[1])
+    signs >>= bits - 1
+    turns ^= signs
     unit = 0.5 * math.pi * 2.0 ** (2 - bits)
-    sines = draw.sines.copy_(draw.turns)
-    torch.add(_constant(0.5 * unit, sines.dtype), sines, alpha=unit, out=sines).sin_()
+    sines[:] = turns
+    sines *= unit
+    sines += 0.5 * unit
+    np.sin(sines, out=sines)
 
 
 def _compute_radii(draw: _Draw) -> None:
@@ -240,29 +258,26 @@ def _compute_radii(draw: _Draw) -> None:
     u, :math:`-\ln u = -\ln w + (w - u) / u` up to :math:`(w - u)^2`. The difference w - u is exact, and its division by
     u, which is near 1 wherever it matters, is left out.
     """
-    first, rounded, excess, carry = draw.slots
-    floats = draw.radii.dtype
-    v, rounded_float, excess = first.view(floats), draw.radii, excess.view(floats)
-    half = _constant(2.0**-65, floats)
-    if floats == torch.float64:
-        v.copy_(first)
-        torch.add(half, v, alpha=2.0**-64, out=v)
+    rounded = draw.radii
+    v, excess = draw.turns[0].view(rounded.dtype), draw.slots[0].view(rounded.dtype)
+    if v.dtype == np.float64:
+        v[:] = draw.slots[0]
+        v *= 2.0**-64
+        v += 2.0**-65
     else:
         # The low word is taken as signed too and carries into the high one, so that no sum cancels. From 2^31 - 1 the
         # high one wraps round to -2^31: v = 1/2 or -1/2, which are the same u.
-        torch.bitwise_right_shift(rounded, _constant(31, torch.int32), out=carry)
-        first.sub_(carry)
-        draw.uniforms.view(floats).copy_(draw.uniforms)
-        torch.add(half, rounded_float, alpha=2.0**-64, out=rounded_float)
-        torch.add(rounded_float, v, alpha=2.0**-32, out=v)
-    torch.floor(v, out=excess)
-    torch.sub(v, excess, out=rounded_float)
-    excess.add_(rounded_float).sub_(v)
-    torch.sub(excess, rounded_float.log_(), out=rounded_float).sqrt_()
-
-
-@functools.cache
-def _constant(value: float, dtype: torch.dtype) -> Tensor:
-    """A tensor costs a call less time than a number that it must first convert."""
-    with torch.inference_mode(False):
-        return torch.full((), value, dtype=dtype, device="cpu")
+        high, low = draw.slots[:2]
+        high -= np.right_shift(low, 31, out=draw.turns[0])
+        v[:], rounded[:] = high, low
+        rounded *= 2.0**-64
+        rounded += 2.0**-65
+        v *= 2.0**-32
+        v += rounded
+    np.floor(v, out=excess)
+    np.subtract(v, excess, out=rounded)
+    excess += rounded
+    excess -= v
+    np.log(rounded, out=rounded)
+    np.subtract(excess, rounded, out=rounded)
+    np.sqrt(rounded, out=rounded)
