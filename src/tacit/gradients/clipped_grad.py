@@ -1,7 +1,8 @@
 """`clipped_grad`: the gradient of a private step before its noise."""
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -91,6 +92,12 @@ class ClippedGrad:
         """
         if isinstance(self._engine, CompiledEngine):
             self._engine.start(wait=wait)
+
+    @contextlib.contextmanager
+    def eagerly(self) -> Iterator[None]:
+        """Nothing is compiled for a while, such as for a batch that will not come again."""
+        with self._engine.paused() if isinstance(self._engine, CompiledEngine) else contextlib.nullcontext():
+            yield
 
     def forget_programs(self) -> None:
         """Drops compiled programs and their memory."""

@@ -4,8 +4,9 @@ Compiling takes seconds to a minute for each shape of batch, so it starts on req
 the training, and every step until then is an eager one. A model that cannot be compiled stays eager and says why.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import torch
@@ -15,9 +16,11 @@ from tacit.core.errors import UnsupportedError
 from tacit.gradients.batches import count_examples, device_of, leaves
 from tacit.gradients.compiling import Compilation, Replay, can_compile
 from tacit.gradients.engines import BookkeepingEngine
+from tacit.gradients.model_state import generator_states
 from tacit.gradients.rounding import operand_bits
 from tacit.gradients.tracing import trace
 
+_TOLERANCE = 1e-2  # of norms: products may be rounded to ten bits
 _SHAPES = 4  # programs at most; a lot of any other shape runs eagerly
 
 
@@ -25,6 +28,7 @@ _SHAPES = 4  # programs at most; a lot of any other shape runs eagerly
 class _Program:
     compilation: Compilation
     replay: Replay | None = None
+    trusted: bool = False
 
 
 class CompiledEngine:
@@ -41,6 +45,15 @@ class CompiledEngine:
     def start(self, *, wait: bool) -> None:
         """From now on shapes are compiled as they come; ``wait`` makes the first batch of a shape wait for it."""
         self._asked, self._wait = True, wait
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Eager steps for a while, for batches that will not come again."""
+        asked, self._asked = self._asked, False
+        try:
+            yield
+        finally:
+            self._asked = asked
 
     def forget(self) -> None:
         """Drops all programs and their memory."""
@@ -70,7 +83,21 @@ class CompiledEngine:
             self._refuse(program.compilation.failure)
         if not program.compilation.ready:
             return self.eager(batch, mask)
+        if not program.trusted:
+            return self._check(program, batch, mask)
         return self._run(program, batch, mask)
+
+    def _check(self, program: _Program, batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """The first result of a program must be the eager one, up to rounding, unless chance plays a part (dropout)."""
+        before = generator_states()
+        expected, norms = self.eager(batch, mask)
+        drew = any(not torch.equal(*states) for states in zip(before, generator_states(), strict=True))
+        sums, found = self._run(program, batch, mask)
+        program.trusted = drew or bool(torch.allclose(found[mask], norms[mask], rtol=_TOLERANCE, equal_nan=True))
+        if not program.trusted:
+            self._refuse("its result is not that of the eager step, so it depends on more than the batch and the model")
+            self._programs.clear()
+        return (sums, found) if program.trusted else (expected, norms)
 
     def _compile(self, form: Hashable, batch: tuple[Any, ...], mask: Tensor) -> _Program | None:
         examples = count_examples(batch)

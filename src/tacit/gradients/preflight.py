@@ -36,7 +36,7 @@ def preflight(grad: ClippedGrad, *batch: Any) -> None:
     if examples == 0:
         return
     few = take(batch, torch.tensor(distinct_rows(batch, examples, _EXAMPLES), dtype=torch.long), examples)
-    with preserved_generators():
+    with preserved_generators(), grad.eagerly():
         _check_state(grad, few)
         # Dropout differs from pass to pass, so results are compared without it.
         with evaluation_mode(grad.model):

@@ -60,14 +60,15 @@ class _Computation(nn.Module):
 
     def forward(self, batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         examples = count_examples(batch)
+        parameters: dict[str, Tensor] = dict(trainable(self.model))
         with torch.enable_grad():
-            recorder = Recorder(dict(trainable(self.model)), examples, self._steps)
+            recorder = Recorder(parameters, examples, self._steps)
             with recorder:
                 losses = losses_of(self._loss_fn, self.model, batch, examples)
             grads = recorder.gradients(losses)
         with torch.no_grad():
             sums, norms = sum_clipped(grads, self._bound, mask, self._strategies, branch_free=True)
-            return {name: _laid_out_like(self.model.get_parameter(name), value) for name, value in sums.items()}, norms
+            return {name: _laid_out_like(parameters[name], value) for name, value in sums.items()}, norms
 
 
 def _laid_out_like(parameter: Tensor, value: Tensor) -> Tensor:
