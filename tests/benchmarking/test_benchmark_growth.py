@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.benchmarking.growth import exponent, growth_row
+from tacit.benchmarking.contenders import RefusedError
+from tacit.benchmarking.growth import _unless_too_slow, exponent, growth_row
 from tacit.benchmarking.largest_batch import largest_that_fits, with_ratios
-from tacit.benchmarking.measuring import REFUSED, Lane
+from tacit.benchmarking.measuring import REFUSED, Deadline, Lane
 from tacit.benchmarking.plain import CONTENDERS
 from tacit.core.errors import InputError
 
@@ -88,3 +89,14 @@ def test_ratios_of_batches_are_to_the_largest_plain_one():
         {"model": "cnn", "precision": "tf32", "kind": "private", "batch": None},
     ]
     assert [row["ratio"] for row in with_ratios(rows)] == [0.8, 1.0, 0.9, None]
+
+
+def test_whoever_was_too_slow_on_a_small_size_is_left_out_of_the_larger_ones():
+    slow, quick = (Lane(CONTENDERS[0], seconds=[seconds]) for seconds in (9.0, 0.1))
+    assert _unless_too_slow(slow, Deadline.after(None)) is CONTENDERS[0]
+    assert _unless_too_slow(slow, Deadline.after(60)) is CONTENDERS[0]
+    assert _unless_too_slow(quick, Deadline.after(0)) is CONTENDERS[0]
+    left_out = _unless_too_slow(slow, Deadline.after(5))
+    assert (left_out.name, left_out.kind) == ("plain", "plain")
+    with pytest.raises(RefusedError, match="too slow"):
+        left_out.prepare(None)

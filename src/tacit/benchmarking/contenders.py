@@ -55,6 +55,15 @@ class Contender:
     compiles: bool = False
 
 
+def refusing(contender: Contender, reason: str) -> Contender:
+    """A contender in the place of another that gives this reason on every task."""
+
+    def refuse(_: Task) -> Step:
+        raise RefusedError(reason)
+
+    return Contender(contender.name, refuse, kind=contender.kind, framework=contender.framework)
+
+
 def synchronise(step: Step, device: torch.device) -> None:
     """Waits until everything that was started has ended."""
     if isinstance(step, AsynchronousStep):

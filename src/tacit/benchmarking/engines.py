@@ -7,9 +7,8 @@ from types import MappingProxyType
 import torch
 
 from tacit.benchmarking import plain, private_steps
-from tacit.benchmarking.contenders import Contender, RefusedError, Step
+from tacit.benchmarking.contenders import Contender, refusing
 from tacit.benchmarking.peers import fastdp, jax_twins, opacus, per_example
-from tacit.benchmarking.tasks import Task
 from tacit.core.validation import check_choice
 
 _MODULES = (plain, private_steps, per_example, opacus, fastdp, jax_twins)
@@ -46,12 +45,5 @@ def _why_not(contender: Contender, device: torch.device) -> str | None:
 
 
 def _or_refusal(contender: Contender, device: torch.device) -> Contender:
-    """The contender itself, or one that gives its reason on every task."""
     reason = _why_not(contender, device)
-    if reason is None:
-        return contender
-
-    def refuse(_: Task) -> Step:
-        raise RefusedError(reason)
-
-    return Contender(contender.name, refuse, kind=contender.kind, framework=contender.framework)
+    return contender if reason is None else refusing(contender, reason)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tacit.benchmarking.contenders import Contender
+from tacit.benchmarking.contenders import Contender, refusing
 from tacit.benchmarking.measuring import Deadline, Lane, Progress, Stages, measure
 from tacit.benchmarking.precision import products_in
 from tacit.benchmarking.tasks import Size, make_task
@@ -14,6 +14,7 @@ from tacit.core.errors import InputError
 
 _ROUNDS = 3
 _SIZES = 3
+_ALWAYS_SECONDS = 0.5  # steps of this length are measured whatever the time
 
 
 def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
@@ -50,14 +51,23 @@ def measure_growth(
         start = max(1, getattr(size, axis) // 2)
         lengths = [start * 2**power for power in range(_SIZES)]
         share = deadline.share(len(jobs) - index)
-        lanes = []
+        lanes: list[list[Lane]] = []
         for number, length in enumerate(lengths):
             part = share.share(len(lengths) - number)
             with products_in(precision):
                 task = make_task(model, device, precision, size=size.along(axis, length))
-                lanes.append(measure(task, contenders, rounds=_ROUNDS, deadline=part, progress=stages.next()))
+                able = [_unless_too_slow(lane, part) for lane in lanes[-1]] if lanes else contenders
+                lanes.append(measure(task, able, rounds=_ROUNDS, deadline=part, progress=stages.next()))
         found += [growth_row((model, precision, axis), lengths, each) for each in zip(*lanes, strict=True)]
     return found
+
+
+def _unless_too_slow(lane: Lane, deadline: Deadline) -> Contender:
+    """The contender, or its refusal where a step of the smaller size already took longer than all have together."""
+    left = deadline.left()
+    if lane.ms is None or left is None or lane.ms / 1e3 <= max(left, _ALWAYS_SECONDS):
+        return lane.contender
+    return refusing(lane.contender, "too slow for the time that is left")
 
 
 def growth_row(what: tuple[str, str, str], sizes: Sequence[int], lanes: Sequence[Lane]) -> dict[str, Any]:

@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from tacit.reporting.canvas import ACCENT, BAR, INK, MUTED, Drawing, as_svg, canvas, label_axes
 
 _LOG_SCALE_FROM = 12.0
 _OURS = "tacit"
+_PLOT_POINTS, _NAME_POINTS = 150.0, 8.0  # the height of the plot and of a name, roughly
 Row = Mapping[str, Any]
 
 
@@ -48,21 +49,15 @@ def growth_lines(rows: Sequence[Row]) -> Drawing | None:
     if not known:
         return None
     figure, axes = canvas()
+    ends = []
     for row in known:
         points = [(size, ms) for size, ms in zip(row["sizes"], row["ms"], strict=True) if ms is not None]
-        ours = row["engine"] == _OURS
-        plain = row["engine"].startswith("plain")
-        axes.plot(
-            *zip(*points, strict=True),
-            color=ACCENT if ours else INK if plain else BAR,
-            linewidth=2.0 if ours else 1.1,
-            linestyle="-" if ours or not plain else (0, (4, 2)),
-            marker="o",
-            markersize=3.2,
-        )
-        axes.annotate(row["engine"], points[-1], xytext=(5, 0), textcoords="offset points", va="center", fontsize=7.5,
-                      color=ACCENT if ours else MUTED)  # fmt: skip
+        colour, style = _look(row["engine"])
+        wide = 2.0 if row["engine"] == _OURS else 1.1
+        axes.plot(*zip(*points, strict=True), color=colour, linewidth=wide, linestyle=style, marker="o", markersize=3.2)
+        ends.append((row["engine"], points[-1]))
     _logarithmic(axes, known[0]["sizes"])
+    _name_ends(axes, ends)
     model, precision, axis = known[0]["model"], known[0]["precision"], known[0]["axis"]
     label_axes(axes, axis, "ms a step")
     exponents = ", ".join(f"{row['engine']} {row['exponent']:.2f}" for row in known)
@@ -72,6 +67,24 @@ def growth_lines(rows: Sequence[Row]) -> Drawing | None:
         caption=f"Exponents: {exponents}.",
         svg=as_svg(figure, _identifier(title), f"Line chart of time against {axis}, with exponents {exponents}"),
     )
+
+
+def _look(engine: str) -> tuple[str, Any]:
+    """Colour and dashes of a line: ours stands out, plain training is dashed, the rest is grey."""
+    if engine == _OURS:
+        return ACCENT, "-"
+    return (INK, (0, (4, 2))) if engine.startswith("plain") else (BAR, "-")
+
+
+def _name_ends(axes: Axes, ends: Sequence[tuple[str, tuple[float, float]]]) -> None:
+    """Names at the ends of lines, moved apart where they would lie on one another."""
+    low, high = (math.log(limit) for limit in axes.get_ylim())
+    lowest = -math.inf
+    for engine, (x, y) in sorted(ends, key=lambda end: end[1][1]):
+        place = _PLOT_POINTS * (math.log(y) - low) / (high - low)
+        lowest = max(place, lowest + _NAME_POINTS)
+        axes.annotate(engine, (x, y), xytext=(5, lowest - place), textcoords="offset points", va="center", fontsize=7.5,
+                      color=ACCENT if engine == _OURS else MUTED)  # fmt: skip
 
 
 def _bars(rows: Sequence[Row], key: str, labels: Sequence[str], title: str, caption: str) -> Drawing:
@@ -113,8 +126,9 @@ def _logarithmic(axes: Axes, sizes: Sequence[int]) -> None:
     axes.set_yscale("log")
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(list(sizes), [f"{size:,}" for size in sizes])
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_xlim(sizes[0] / 1.1, sizes[-1] * (sizes[-1] / sizes[0]) ** 0.5)  # room for names
 
 
