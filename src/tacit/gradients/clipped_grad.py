@@ -121,13 +121,13 @@ class ClippedGrad:
         """
         examples = count_examples(batch)
         mask = self._check_mask(mask, examples, device_of(batch))
-        self._check_model()
+        parameters = self._check_model()
         total: dict[str, Tensor] = {}
         norms = [torch.zeros(0, len(self._bound.groups), dtype=torch.float64, device=mask.device)]
         for chunk, place in split(batch, self.chunk_size or max(examples, 1), examples):
             total, chunk_norms = self._add(total, chunk, mask[place])
             norms.append(torch.where(mask[place, None], chunk_norms, torch.zeros_like(chunk_norms)))
-        return ClippedSum(self._complete(self._own(total)), torch.cat(norms))
+        return ClippedSum(_complete(self._own(total), parameters), torch.cat(norms))
 
     def accumulate(self, chunks: Iterable[tuple[tuple[Any, ...], Tensor | None]]) -> dict[str, Tensor]:
         """The sum of clipped gradients over a lot that comes in physical chunks, each a batch and its mask.
@@ -135,11 +135,11 @@ class ClippedGrad:
         As a call, without norms and without copies: the tensors belong to the caller until the next call of anything
         here, which may overwrite them. No chunks give zeros.
         """
-        self._check_model()
+        parameters = self._check_model()
         total: dict[str, Tensor] = {}
         for batch, mask in chunks:
             total, _ = self._add(total, batch, self._check_mask(mask, count_examples(batch), device_of(batch)))
-        return self._complete(total)
+        return _complete(total, parameters)
 
     def _add(self, total: dict[str, Tensor], batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """One more chunk; the norms are the chunk's own."""
@@ -156,24 +156,18 @@ class ClippedGrad:
             return {name: value.clone() for name, value in sums.items()}
         return sums
 
-    def _complete(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:
-        """A sum for every trainable parameter; zeros where it was not used."""
-        return {
-            name: sums[name] if name in sums else torch.zeros_like(p, dtype=sum_dtype(p), requires_grad=False)
-            for name, p in trainable(self.model).items()
-        }
-
     def _make_engine(self, name: str) -> Engine:
         engine = ENGINES[name](self.model, self.loss_fn, self._bound, self._strategies)
         return CompiledEngine(engine) if isinstance(engine, BookkeepingEngine) else engine
 
-    def _check_model(self) -> None:
+    def _check_model(self) -> dict[str, nn.Parameter]:
         parameters = trainable(self.model)
         if set(parameters) != {name for group in self._bound.groups for name in group}:
             raise InputError(
                 "model: its set of trainable parameters has changed since clipped_grad was called. Call it again."
             )
         refuse_mixing_layers(self.model)
+        return parameters
 
     def _check_mask(self, mask: Tensor | None, examples: int, device: torch.device) -> Tensor:
         if mask is None:
@@ -204,6 +198,14 @@ class ClippedGrad:
             self.engine_reason = "bookkeeping, because every trainable parameter is covered by a layer rule"
         self._decided = True
         return result
+
+
+def _complete(sums: dict[str, Tensor], parameters: dict[str, nn.Parameter]) -> dict[str, Tensor]:
+    """A sum for every trainable parameter; zeros where it was not used."""
+    return {
+        name: sums[name] if name in sums else torch.zeros_like(p, dtype=sum_dtype(p), requires_grad=False)
+        for name, p in parameters.items()
+    }
 
 
 def clipped_grad(

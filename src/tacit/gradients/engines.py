@@ -167,9 +167,11 @@ class BookkeepingEngine:
         return ways
 
     def form(self, batch: tuple[Any, ...], examples: int) -> Hashable:
-        """What decides, but for values, which operations a pass runs: the batch's form, and the modes of the model."""
-        modes = tuple(module.training for module in self._model.modules())
-        return frozenset(trainable(self._model)), modes, form_of(batch, examples)
+        """What decides, but for values, which operations a pass runs: the batch's form, and the modes of the model.
+
+        What trains does not change: clipping was bound to it.
+        """
+        return tuple(module.training for module in self._model.modules()), form_of(batch, examples)
 
     @property
     def parts(self) -> tuple[nn.Module, LossFunction, BoundClipping, Strategies]:

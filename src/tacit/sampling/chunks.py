@@ -36,4 +36,6 @@ def chunks(indices: Indices, size: int) -> Iterator[Chunk]:
 
 def _padded(part: Indices, size: int) -> Chunk:
     padding = size - len(part)
+    if padding == 0:
+        return Chunk(indices=part, mask=np.ones(size, dtype=np.bool_))
     return Chunk(indices=np.pad(part, (0, padding), mode="edge"), mask=np.arange(size) < len(part))
