@@ -45,7 +45,7 @@ WholeNumbers = npt.NDArray[np.signedinteger]
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _TILE_BLOCKS = 128  # normal k of block j in a tile goes to value 128 k + j of the tile: part of the noise's definition
-_CHUNK_TILES = 48  # what is worked on at once: large beside the cost of a call, small beside the cache
+_CHUNK_TILES = 104  # worked on at once by a thread: long beside what a call costs, and little enough for its cache
 
 
 def key_tensor(key: bytes, *, device: torch.device | str) -> Tensor:
