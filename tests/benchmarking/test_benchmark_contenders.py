@@ -136,6 +136,15 @@ def test_a_lean_task_holds_one_batch_and_is_worked_on_in_one_chunk(monkeypatch):
     assert seen == [lean.size.batch]
 
 
+def test_a_lean_batch_that_had_to_be_halved_did_not_fit():
+    task = tiny("mlp", lean=True)
+    step = CONTENDERS["tacit"].prepare(task)
+    step()
+    step._private._chunk_size = task.size.batch // 2  # as after running out of memory
+    lane = runs_once(task, dataclasses.replace(CONTENDERS["tacit"], prepare=lambda _: step))
+    assert (lane.status, lane.ms) == ("out of memory", None)
+
+
 def test_bfloat16_is_for_products_and_not_for_losses():
     task = tiny("mlp", "bfloat16")
     seen = []

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tacit.benchmarking import measuring, memory
-from tacit.benchmarking.contenders import AsynchronousStep, Contender, RefusedError
+from tacit.benchmarking.contenders import AsynchronousStep, Contender, DescribedStep, RefusedError
 from tacit.benchmarking.measuring import Deadline, Lane, Stages, measure, silent
 from tacit.benchmarking.stepping import rows_of
 from tacit.benchmarking.tasks import Size, make_task
@@ -132,6 +132,19 @@ def test_other_peoples_output_stays_off_standard_output(task, capsys):
 
     run(task, [Contender("a", prepare)], rounds=1)
     assert capsys.readouterr().out == ""
+
+
+def test_steps_that_can_say_how_they_are_taken_are_asked(task):
+    class Speaks(DescribedStep):
+        def __call__(self):
+            pass
+
+        def describe(self):
+            return "in one chunk"
+
+    (lane,) = run(task, [Contender("a", lambda task: Speaks())], rounds=1)
+    assert lane.detail == "in one chunk"
+    assert rows_of(task, [lane])[0]["detail"] == "in one chunk"
 
 
 def test_stages_add_up_to_the_whole():

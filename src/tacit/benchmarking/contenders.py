@@ -28,6 +28,18 @@ class AsynchronousStep(ABC):
         """Returns when all steps have ended."""
 
 
+class DescribedStep(ABC):
+    """A step that can say how it is taken."""
+
+    @abstractmethod
+    def __call__(self) -> object:
+        """Takes a step."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """How the last step was taken."""
+
+
 class RefusedError(Exception):
     """A contender that cannot take this task, and why; it gives a row, and never ends a run."""
 
@@ -42,7 +54,7 @@ class Contender:
         kind: ``plain`` for training without privacy, which the others are compared with, or ``private``.
         framework: what its own plain step is written in.
         needs: a package without which it cannot run.
-        cuda_only: whether it needs a GPU.
+        device: the one kind of device that it is for, if it is.
         compiles: whether it compiles, which takes tens of seconds a model on a CPU.
     """
 
@@ -51,7 +63,7 @@ class Contender:
     kind: str = "private"
     framework: str = "torch"
     needs: str | None = None
-    cuda_only: bool = False
+    device: str | None = None
     compiles: bool = False
 
 

@@ -37,8 +37,8 @@ def _is_quick(contender: Contender, device: torch.device) -> bool:
 
 
 def _why_not(contender: Contender, device: torch.device) -> str | None:
-    if contender.cuda_only and device.type != "cuda":
-        return "needs a GPU"
+    if contender.device not in (None, device.type):
+        return "needs a GPU" if contender.device == "cuda" else "is for CPUs"
     if contender.needs is not None and importlib.util.find_spec(contender.needs) is None:
         return f"{contender.needs} is not installed"
     return None

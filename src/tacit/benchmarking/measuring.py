@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from tacit.benchmarking.contenders import Contender, RefusedError, Step, synchronise
+from tacit.benchmarking.contenders import Contender, DescribedStep, RefusedError, Step, synchronise
 from tacit.benchmarking.memory import MemoryBefore, release, reset_peak
 from tacit.benchmarking.tasks import Task
 
 OK, REFUSED, OUT_OF_MEMORY = "ok", "refused", "out of memory"
 _BLOCK_SECONDS = {"cuda": 0.1, "cpu": 0.05}
 _MOST_STEPS_A_BLOCK = 200
-_FEW_ROUNDS, _SHORT_SECONDS = 3, 0.3
+_FEW_ROUNDS, _SHORT_SECONDS = 3, 1.0
 _SLOW_SECONDS = 1.0  # a step of this length on a CPU is measured, not repeated
 _REASON_LENGTH = 240
 
@@ -55,6 +55,7 @@ class Lane:
     steps_a_block: int = 1
     seconds: list[float] = dataclasses.field(default_factory=list)
     peak_mib: float | None = None
+    detail: str | None = None
     status: str = OK
     reason: str | None = None
 
@@ -115,17 +116,14 @@ def measure(
                     f"{name}: {lane.contender.name}, round {number + 1}", ((number + 1) * len(lanes) + place) / turns
                 )
                 _run_block(task, lane)
-    for lane in lanes:
-        lane.step = None
-    release(task.device)
+    _close(lanes, task.device)
     return lanes
 
 
 def runs_once(task: Task, contender: Contender) -> Lane:
     """One contender alone, warmed up and with its memory measured, and not timed."""
     lane = _prepare(task, contender)
-    lane.step = None
-    release(task.device)
+    _close([lane], task.device)
     return lane
 
 
@@ -143,6 +141,17 @@ def _prepare(task: Task, contender: Contender) -> Lane:
         wanted = _BLOCK_SECONDS[task.device.type] / max(seconds, 1e-9)
         lane.steps_a_block = max(1, min(_MOST_STEPS_A_BLOCK, round(wanted)))
     return lane
+
+
+def _close(lanes: Sequence[Lane], device: torch.device) -> None:
+    """Ends a task: memory goes back, and compiled code is forgotten, of which torch keeps few versions a function."""
+    for lane in lanes:
+        if isinstance(lane.step, DescribedStep):
+            lane.detail = lane.step.describe()
+        lane.step = None
+    release(device)
+    if "torch._dynamo" in sys.modules:  # importing it for this alone would take seconds
+        torch.compiler.reset()
 
 
 def _run_block(task: Task, lane: Lane) -> None:

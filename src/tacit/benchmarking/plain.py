@@ -58,7 +58,12 @@ def captured(step: Step, device: torch.device) -> Step:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    return graph.replay
+
+    def replay() -> Step:
+        graph.replay()
+        return step  # holds the tensors that the graph reads and writes
+
+    return replay
 
 
 def call_with(model: nn.Module, parameters: dict[str, Tensor], inputs: Tensor) -> Tensor:
@@ -77,5 +82,5 @@ def descend(parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
 CONTENDERS = (
     Contender("plain", eager_step, kind="plain"),
     Contender("plain-compiled", compiled_step, kind="plain", compiles=True),
-    Contender("plain-graph", graph_step, kind="plain", compiles=True, cuda_only=True),
+    Contender("plain-graph", graph_step, kind="plain", compiles=True, device="cuda"),
 )

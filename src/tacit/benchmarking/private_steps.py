@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import torch
 
-from tacit.benchmarking.contenders import CLIP, LEARNING_RATE, NOISE_MULTIPLIER, Contender, Step
+from tacit.benchmarking.contenders import CLIP, LEARNING_RATE, NOISE_MULTIPLIER, Contender, DescribedStep, Step
 from tacit.benchmarking.tasks import Task
 from tacit.clipping import Flat
 from tacit.plan import DPSGD
@@ -15,25 +15,13 @@ _STEPS = 10**7  # more than a benchmark takes; nothing is calibrated for them
 _DELTA = 1e-9
 
 
-def default_execution(_: Task) -> Execution:
-    """The compiled step, which a long run comes to by itself."""
-    return Execution(compile=True)
+class PrivateStep(DescribedStep):
+    """A step of `tacit.Private` on lots of exactly one batch, drawn from records on the device, noise included.
 
+    A lean task is worked on in one chunk. Where `tacit.Private` had to halve it, the batch did not fit.
+    """
 
-def eager_execution(_: Task) -> Execution:
-    """Book-keeping without compilation."""
-    return Execution(engine="bookkeeping", compile=False)
-
-
-def functional_execution(_: Task) -> Execution:
-    """vmap of grad."""
-    return Execution(engine="functional")
-
-
-def private_step(execution_for: Callable[[Task], Execution]) -> Callable[[Task], Step]:
-    """A step of `tacit.Private` on lots of exactly one batch, drawn from records on the device, noise included."""
-
-    def prepare(task: Task) -> Step:
+    def __init__(self, task: Task, execution: Execution) -> None:
         model = task.private_model()
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         plan = DPSGD(
@@ -45,19 +33,38 @@ def private_step(execution_for: Callable[[Task], Execution]) -> Callable[[Task],
             delta=_DELTA,
             sampler="fixed-size",
         )
-        optimizer = torch.optim.SGD(trained, lr=LEARNING_RATE)
-        execution = execution_for(task)
         if task.lean:
             execution = dataclasses.replace(execution, chunk_size=task.size.batch)
-        private = Private(model, task.losses, optimizer, plan, execution=execution)
-        lots = private.batches(task.records)
-        return lambda: private.step(next(lots))
+        optimizer = torch.optim.SGD(trained, lr=LEARNING_RATE)
+        self._private = Private(model, task.losses, optimizer, plan, execution=execution)
+        self._lots = self._private.batches(task.records)
+        self._must_say = f"; {task.size.batch} examples at once" if task.lean else ""
 
-    return prepare
+    def __call__(self) -> None:
+        self._private.step(next(self._lots))
+        if self._must_say and self._must_say not in self._private.engine:
+            raise torch.OutOfMemoryError(f"the batch did not fit in one chunk: {self._private.engine}")
+
+    def describe(self) -> str:
+        """The engine in use, whether its step is compiled, and how many examples run at once."""
+        return self._private.engine
+
+
+def default_execution(task: Task) -> Execution:
+    """What a long run settles on by itself on a GPU: the compiled step, waited for. On a CPU the eager one, since
+    compilation in the background would disturb whoever is measured next.
+    """
+    return Execution(compile=task.device.type == "cuda")
+
+
+def private_step(execution_for: Callable[[Task], Execution]) -> Callable[[Task], Step]:
+    """Builds a `PrivateStep` with the execution for a task."""
+    return lambda task: PrivateStep(task, execution_for(task))
 
 
 CONTENDERS = (
     Contender("tacit", private_step(default_execution)),
-    Contender("tacit-eager", private_step(eager_execution)),
-    Contender("tacit-functional", private_step(functional_execution)),
+    Contender("tacit-compiled", private_step(lambda _: Execution(compile=True)), device="cpu", compiles=True),
+    Contender("tacit-eager", private_step(lambda _: Execution(compile=False)), device="cuda"),
+    Contender("tacit-functional", private_step(lambda _: Execution(engine="functional", compile=False))),
 )

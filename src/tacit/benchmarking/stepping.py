@@ -166,6 +166,7 @@ def _row(task: Task, lane: Lane, eager: float | None, fastest: float | None, pla
         "peak_mib": lane.peak_mib,
         "spread_ms": spread,
         "rounds": len(lane.seconds),
+        "detail": lane.detail,
         "status": lane.status,
         "reason": lane.reason,
     }

@@ -165,7 +165,8 @@ def _sequences(size: Size, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _wrn(size: Size) -> nn.Module:
-    return wide_resnet((3, 32, 32), size.outputs, depth=6 * size.depth + 4, width=size.width)
+    """With ordinary convolutions, which every library knows."""
+    return wide_resnet((3, 32, 32), size.outputs, depth=6 * size.depth + 4, width=size.width, standardise=False)
 
 
 def _gpt(size: Size) -> GPT:
