@@ -15,6 +15,7 @@ TILE_BLOCKS = 128
 KEY = key_tensor(bytes(range(32)), device="cpu")
 NONCE = chacha.nonce_for("weight")
 CLOSE = {np.float32: 6e-7, np.float64: 1.2e-15}  # five units in the last place
+ROUNDED_ONCE = {np.float32: 2e-7, np.float64: 2e-15}
 CHUNK = 1280 * device_noise._CHUNK_TILES
 SIZES = [1, 127, 128, 1023, 1024, 1025, 1279, 1280, 1281, CHUNK - 1, CHUNK, CHUNK + 1, CHUNK + 1281, 2 * CHUNK + 5]
 words32 = st.one_of(st.sampled_from(ENDS), st.integers(0, 2**32 - 1))
@@ -80,14 +81,18 @@ def extreme_words(blocks: int, seed: int) -> chacha.Words:
     return np.where(rng.random((16, blocks)) < 0.5, free, ends)
 
 
-@pytest.mark.parametrize("normals", [reference_normals, fast_normals], ids=["reference", "fast"])
+@pytest.mark.parametrize(
+    ("normals", "close"), [(reference_normals, ROUNDED_ONCE), (fast_normals, CLOSE)], ids=["reference", "fast"]
+)
 @given(high=words32, low=words32, angle=words32, angle_low=words32)
-def test_normals_equal_box_muller_with_fifty_digits(normals, high: int, low: int, angle: int, angle_low: int) -> None:
+def test_normals_equal_box_muller_with_fifty_digits(
+    normals, close, high: int, low: int, angle: int, angle_low: int
+) -> None:
     single = normals(tile_of(high, low, angle), np.float32)
-    np.testing.assert_allclose(single[[0, 128]], exact_pair(high, low, angle, 32), rtol=CLOSE[np.float32])
+    np.testing.assert_allclose(single[[0, 128]], exact_pair(high, low, angle, 32), rtol=close[np.float32])
     double = normals(tile_of(high, low, angle, angle_low, wide=True), np.float64)
     exact = exact_pair(high, low, (angle << 32) | angle_low, 64)
-    np.testing.assert_allclose(double[[0, 128]], exact, rtol=CLOSE[np.float64])
+    np.testing.assert_allclose(double[[0, 128]], exact, rtol=close[np.float64])
 
 
 @pytest.mark.parametrize("normals", [reference_normals, fast_normals], ids=["reference", "fast"])
