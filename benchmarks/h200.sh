@@ -1,20 +1,30 @@
 #!/bin/sh
-# The record on one GPU: time, memory, growth and largest batches of every model, in both precisions.
-#   sh benchmarks/h200.sh [FOLDER]
-# Each part is a command of its own, so that a part can be repeated and a fault ends that part alone.
+# The record on one GPU: time and memory of every model in both precisions, growth, and largest batches.
+#   sh benchmarks/h200.sh FOLDER [PART ...]
+# Parts are the models' names, growth and largest; all of them unless told. Each is a command and a file of its own, so
+# that it can be repeated, and a fault ends that part alone. Draw the page with: tacit bench page FOLDER/*.json
 set -u
 OUT=${1:-benchmarks/results}
+[ $# -gt 0 ] && shift
 PYTHON=${PYTHON:-python}
-export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}src"
+PRECISION=${PRECISION:-tf32,bfloat16}
+PYTHONPATH="src${PYTHONPATH:+:$PYTHONPATH}"
+export PYTHONPATH
 mkdir -p "$OUT"
 
 bench() {
     name=$1
     shift
-    $PYTHON -m tacit.benchmarking.step --device cuda --out "$OUT/$name.json" "$@" || echo "$name: failed" >&2
+    "$PYTHON" -m tacit.benchmarking.step --device cuda --out "$OUT/$name.json" "$@" || echo "$name: failed" >&2
 }
 
-bench step --models mlp,cnn,wrn,gpt --precision tf32,bfloat16
-bench step-more --models gpt-2048,vit,lora,lstm,logistic --precision tf32,bfloat16
-bench growth --models mlp,gpt --precision tf32 --engines plain,plain-compiled,tacit --rounds 3 --growth
-bench largest --models mlp,cnn,wrn,gpt --precision tf32 --engines plain,plain-compiled,tacit --rounds 3 --memory-limit 16384
+for part in ${*:-mlp cnn wrn gpt gpt-2048 vit lora lstm logistic growth largest}; do
+    case $part in
+    growth) bench growth --models mlp,gpt --precision tf32 --engines plain,plain-compiled,tacit --rounds 3 --growth ;;
+    largest)
+        bench largest --models mlp,cnn,wrn,gpt --precision tf32 --engines plain,tacit-eager --rounds 3 \
+            --memory-limit 16384
+        ;;
+    *) bench "$part" --models "$part" --precision "$PRECISION" ;;
+    esac
+done

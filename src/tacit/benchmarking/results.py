@@ -1,6 +1,7 @@
 """Results in files, each with what it was measured on and with."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,3 +41,25 @@ def read_result(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict) or not isinstance(found.get("rows"), list):
         raise InputError(f"result={str(path)!r}: holds no rows. Give a file of tacit bench.")
     return found
+
+
+def merged(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Several results of one machine as one: all rows, every command, the last date.
+
+    Raises:
+        InputError: the results come from different hardware or versions, so that their rows must not be compared.
+    """
+    first, *others = results
+    for key in ("hardware", "versions"):
+        if any(other.get(key) != first.get(key) for other in others):
+            raise InputError(f"results: differ in {key}, so that they cannot be compared. Draw a page for each.")
+    whole = dict(first)
+    for other in others:
+        for key in ("rows", "growth", "largest_batch"):
+            if key in other:
+                whole[key] = [*whole.get(key, []), *other[key]]
+        if "memory_limit_mib" in other:
+            whole.setdefault("memory_limit_mib", other["memory_limit_mib"])
+    whole["command"] = "; ".join(str(result.get("command", "")) for result in results)
+    whole["date"] = max(str(result.get("date", "")) for result in results)
+    return whole

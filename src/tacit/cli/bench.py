@@ -77,15 +77,16 @@ def accounting(
 
 @app.command("page")
 def draw_page(
-    result: Annotated[Path, typer.Argument(help="A file that tacit bench step --out wrote.")],
-    page: Annotated[Path | None, typer.Option("--out", help="The page; beside the result unless told.")] = None,
+    results: Annotated[list[Path], typer.Argument(help="Files that tacit bench step --out wrote, on one machine.")],
+    page: Annotated[Path | None, typer.Option("--out", help="The page; beside the first unless told.")] = None,
     json: Json = False,
 ) -> None:
-    """Draws the page of a result that was measured before, perhaps on another machine."""
-    from tacit.benchmarking import read_result
+    """Draws the page of results that were measured before, perhaps on another machine."""
+    from tacit.benchmarking import merged, read_result
     from tacit.reporting.benchmark_page import write_benchmark_page
 
-    written = write_benchmark_page(read_result(result), page or result.with_suffix(".html"))
+    whole = merged([read_result(result) for result in results])
+    written = write_benchmark_page(whole, page or results[0].with_suffix(".html"))
     if json:
         print_json({"page": str(written)})
         return
