@@ -133,12 +133,13 @@ class ClippedGrad:
         """The sum of clipped gradients over a lot that comes in physical chunks, each a batch and its mask.
 
         As a call, without norms and without copies: the tensors belong to the caller until the next call of anything
-        here, which may overwrite them. No chunks give zeros.
+        here, which may overwrite them. No chunks, or empty ones, give zeros.
         """
         parameters = self._check_model()
         total: dict[str, Tensor] = {}
         for batch, mask in chunks:
-            total, _ = self._add(total, batch, self._check_mask(mask, count_examples(batch), device_of(batch)))
+            if examples := count_examples(batch):
+                total, _ = self._add(total, batch, self._check_mask(mask, examples, device_of(batch)))
         return _complete(total, parameters)
 
     def _add(self, total: dict[str, Tensor], batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:

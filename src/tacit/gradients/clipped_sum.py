@@ -40,20 +40,22 @@ def sum_clipped(
     ``branch_free`` never asks a value on the way, so that the whole can be traced and runs without waiting for a
     device; otherwise rows are only zeroed where that is needed.
     """
-    measured = {name: each.measured(strategies) for name, each in grads.items()}
-    norms = group_norms({name: squared for name, (squared, _) in measured.items()}, bound, len(mask), mask.device)
-    factors = clip_factors(norms, bound, mask)
-    if branch_free:
-        factors = settled(factors)
-    finite = torch.isfinite(norms).all(1)
-    sources = {name: source for name, (_, source) in measured.items()}
-    if branch_free or not bool(finite.all()):
-        # Multiplying with zero is not enough: 0 * inf is NaN and would spoil the whole sum.
-        sources = {name: source.keep(finite) for name, source in sources.items()}
-    sums = {
-        name: sources[name].weighted_sum(factors[:, column])
-        for column, group in enumerate(bound.groups)
-        for name in group
-        if name in sources
-    }
-    return sums, norms
+    # Autocast would round operands and sums to half precision, which the norms' bounds know nothing of.
+    with torch.autocast(mask.device.type, enabled=False):
+        measured = {name: each.measured(strategies) for name, each in grads.items()}
+        norms = group_norms({name: squared for name, (squared, _) in measured.items()}, bound, len(mask), mask.device)
+        factors = clip_factors(norms, bound, mask)
+        if branch_free:
+            factors = settled(factors)
+        finite = torch.isfinite(norms).all(1)
+        sources = {name: source for name, (_, source) in measured.items()}
+        if branch_free or not bool(finite.all()):
+            # Multiplying with zero is not enough: 0 * inf is NaN and would spoil the whole sum.
+            sources = {name: source.keep(finite) for name, source in sources.items()}
+        sums = {
+            name: sources[name].weighted_sum(factors[:, column])
+            for column, group in enumerate(bound.groups)
+            for name in group
+            if name in sources
+        }
+        return sums, norms

@@ -96,7 +96,9 @@ def _gram_norms(
     lost = tiny * (left_terms * reach[1] ** 2 + right_terms * reach[0] ** 2 + 1)
     error = (1 + left_error) * (1 + right_error) * (1 + sum_error(2, dtype)) - 1
     norm = (squared.clamp(min=0) + error * size**2 + lost).sqrt()
-    return (norm + operand_error(dtype, convolution=convolution) * size).square()
+    tokens = sum(right.shape[3] for _, right in own)
+    later = operand_error(dtype, convolution=convolution) + sum_error(tokens, dtype)
+    return (norm + later * size).square()
 
 
 def _total(products: Tensor) -> Tensor:
@@ -181,8 +183,8 @@ def _measure_shifts(use: Convolved) -> Measured:
 
 
 def _measure_tiles(use: Outer) -> Measured:
-    examples, groups, tokens, _ = use.right.shape
-    sides = [side.reshape(examples * groups, tokens, -1) for side in (use.left, use.right)]
+    examples, groups = use.right.shape[:2]
+    sides = [side.flatten(0, 1) for side in (use.left, use.right)]
     squared = product_norms(*sides).reshape(examples, groups).sum(1)
     lengths = [torch.linalg.vector_norm(side, dim=3, dtype=torch.float64) for side in (use.left, use.right)]
     return Measured(_raise_tiles(squared, (lengths[0] * lengths[1]).sum((1, 2)), use.tokens, use.right.dtype), use)
@@ -218,7 +220,7 @@ def _pairs(use: Convolved) -> tuple[tuple[int, int], ...]:
 def _measure_any_convolution(use: Convolved) -> Measured:
     """Groups, and several rows an example: the way of a linear layer over patches."""
     outer = use.as_outer()
-    measured = OUTER_WAYS[cheapest(outer)].measure(outer)
+    measured = ways_for(outer)[cheapest(outer)].measure(outer)
     return measured if isinstance(measured.source, Direct) else Measured(measured.squared, outer)
 
 
