@@ -88,7 +88,7 @@ def divisor_of_the_realised_lot(patch):
     def counted(self, chunks):
         nonlocal realised
         chunks = list(chunks)
-        realised = max(1, sum(len(batch[0]) for batch, _ in chunks))
+        realised = max(1, sum(len(batch.index) for batch, _ in chunks))
         return real_accumulate(self, chunks)
 
     def divided(self, sums, randomness, step):

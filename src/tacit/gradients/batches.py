@@ -3,6 +3,7 @@
 A tensor whose first dimension is 1 in a batch of more is shared by all examples, as position numbers often are.
 """
 
+import dataclasses
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
@@ -12,6 +13,26 @@ from torch import Tensor
 from tacit.core.errors import InputError
 
 _SEARCHED = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """A batch that is not gathered yet: these rows of tensors that stay where they are.
+
+    A compiled step gathers them itself, so that only their numbers travel.
+
+    Attributes:
+        tensors: one row a record, on the device of the model.
+        index: int64, the rows of the batch; may be on the CPU.
+    """
+
+    tensors: tuple[Tensor, ...]
+    index: Tensor
+
+    def gather(self) -> tuple[Tensor, ...]:
+        """The batch itself."""
+        index = self.index.to(self.tensors[0].device, non_blocking=True)
+        return tuple(tensor.index_select(0, index) for tensor in self.tensors)
 
 
 def leaves(tree: Any) -> Iterator[Tensor]:

@@ -12,12 +12,13 @@ from tacit.clipping import Clipping
 from tacit.core.errors import InputError, UnsupportedError
 from tacit.core.privacy import Neighbours
 from tacit.core.validation import check_choice, check_count
-from tacit.gradients.batches import count_examples, device_of, split
+from tacit.gradients.batches import Rows, count_examples, device_of, split
 from tacit.gradients.compiled_engine import CompiledEngine
 from tacit.gradients.engines import ENGINES, BookkeepingEngine, Engine
 from tacit.gradients.losses import LossFunction, sum_dtype, trainable
 from tacit.gradients.refusals import refuse_mixing_layers
 from tacit.gradients.strategies import Strategies
+from tacit.gradients.tracing import Batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,10 +62,12 @@ class ClippedGrad:
         self.loss_fn = loss_fn
         self.clipping = clipping
         self.chunk_size = chunk_size
-        self._bound = clipping.bind(list(trainable(model)))
+        self.parameters = trainable(model)
+        self._bound = clipping.bind(list(self.parameters))
         self._requested = engine
         self._decided = engine != "auto"
         self._strategies = Strategies(strategy)
+        self._all_true: Tensor | None = None
         self._engine = self._make_engine(engine if self._decided else "bookkeeping")
         self.engine_reason = f"engine={engine!r} was asked for"
 
@@ -129,7 +132,7 @@ class ClippedGrad:
             norms.append(torch.where(mask[place, None], chunk_norms, torch.zeros_like(chunk_norms)))
         return ClippedSum(_complete(self._own(total), parameters), torch.cat(norms))
 
-    def accumulate(self, chunks: Iterable[tuple[tuple[Any, ...], Tensor | None]]) -> dict[str, Tensor]:
+    def accumulate(self, chunks: Iterable[tuple[Batch, Tensor | None]]) -> dict[str, Tensor]:
         """The sum of clipped gradients over a lot that comes in physical chunks, each a batch and its mask.
 
         As a call, without norms and without copies: the tensors belong to the caller until the next call of anything
@@ -138,11 +141,12 @@ class ClippedGrad:
         parameters = self._check_model()
         total: dict[str, Tensor] = {}
         for batch, mask in chunks:
-            if examples := count_examples(batch):
-                total, _ = self._add(total, batch, self._check_mask(mask, examples, device_of(batch)))
+            mask = self._full_mask(batch) if mask is None else mask
+            if len(mask):
+                total, _ = self._add(total, batch, mask)
         return _complete(total, parameters)
 
-    def _add(self, total: dict[str, Tensor], batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    def _add(self, total: dict[str, Tensor], batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """One more chunk; the norms are the chunk's own."""
         if total:
             total = self._own(total)
@@ -162,7 +166,7 @@ class ClippedGrad:
         return CompiledEngine(engine) if isinstance(engine, BookkeepingEngine) else engine
 
     def _check_model(self) -> dict[str, nn.Parameter]:
-        parameters = trainable(self.model)
+        self.parameters = parameters = trainable(self.model)
         if set(parameters) != {name for group in self._bound.groups for name in group}:
             raise InputError(
                 "model: its set of trainable parameters has changed since clipped_grad was called. Call it again."
@@ -185,16 +189,32 @@ class ClippedGrad:
             )
         return mask.to(device)
 
-    def _run(self, batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    def _full_mask(self, batch: Batch) -> Tensor:
+        """All examples, in a tensor that stays the same from step to step."""
+        examples = len(batch.index) if isinstance(batch, Rows) else count_examples(batch)
+        device = device_of(batch.tensors if isinstance(batch, Rows) else batch)
+        known = self._all_true
+        if known is None or len(known) != examples or known.device != device:
+            self._all_true = known = torch.ones(examples, dtype=torch.bool, device=device)
+            if isinstance(self._engine, CompiledEngine):
+                self._engine.full_mask = known
+        return known
+
+    def _apply(self, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        if isinstance(self._engine, CompiledEngine):
+            return self._engine(batch, mask)
+        return self._engine(batch.gather() if isinstance(batch, Rows) else batch, mask)
+
+    def _run(self, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """``auto`` takes book-keeping until it refuses a batch, and vmap of grad from then on."""
         try:
-            result = self._engine(batch, mask)
+            result = self._apply(batch, mask)
         except UnsupportedError as error:
             if self._requested != "auto" or self._engine.name != "bookkeeping":
                 raise
             self._engine = self._make_engine("functional")
             self.engine_reason = f"functional, because book-keeping refused {error}"
-            result = self._engine(batch, mask)
+            result = self._apply(batch, mask)
         if not self._decided and self._engine.name == "bookkeeping":
             self.engine_reason = "bookkeeping, because every trainable parameter is covered by a layer rule"
         self._decided = True

@@ -7,18 +7,17 @@ the training, and every step until then is an eager one. A model that cannot be 
 import contextlib
 import dataclasses
 from collections.abc import Hashable, Iterator, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from tacit.core.errors import UnsupportedError
-from tacit.gradients.batches import count_examples, device_of, leaves
+from tacit.gradients.batches import Rows, count_examples, leaves
 from tacit.gradients.compiling import Compilation, Replay, can_compile
 from tacit.gradients.engines import BookkeepingEngine
 from tacit.gradients.model_state import generator_states
 from tacit.gradients.rounding import operand_bits
-from tacit.gradients.tracing import trace
+from tacit.gradients.tracing import Batch, trace
 
 _TOLERANCE = 1e-2  # products may be rounded to ten bits
 _SHAPES = 4  # programs at most; a lot of any other shape runs eagerly
@@ -41,6 +40,7 @@ class CompiledEngine:
         self.state = "eager, since nothing was compiled yet"
         self._programs: dict[Hashable, _Program] = {}
         self._asked, self._wait, self._refused = False, False, False
+        self.full_mask: Tensor | None = None
 
     def start(self, *, wait: bool) -> None:
         """From now on shapes are compiled as they come; ``wait`` makes the first batch of a shape wait for it."""
@@ -68,13 +68,13 @@ class CompiledEngine:
         """Whether the next call may overwrite this tensor."""
         return any(program.replay is not None and program.replay.holds(value) for program in self._programs.values())
 
-    def __call__(self, batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    def __call__(self, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         if not self._asked or self._refused or not len(mask):
-            return self.eager(batch, mask)
+            return self._eagerly(batch, mask)
         form = self._form(batch, mask)
         program = self._programs.get(form)
         if program is None:
-            result = self.eager(batch, mask)  # finds layouts and times the ways to each norm
+            result = self._eagerly(batch, mask)  # finds layouts and times the ways to each norm
             if len(self._programs) < _SHAPES:
                 program = self._compile(form, batch, mask)
             if program is None or not program.compilation.ready:
@@ -82,15 +82,18 @@ class CompiledEngine:
         if program.compilation.failure is not None:
             self._refuse(program.compilation.failure)
         if not program.compilation.ready:
-            return self.eager(batch, mask)
+            return self._eagerly(batch, mask)
         if not program.trusted:
             return self._check(program, batch, mask)
         return self._run(program, batch, mask)
 
-    def _check(self, program: _Program, batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    def _eagerly(self, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        return self.eager(batch.gather() if isinstance(batch, Rows) else batch, mask)
+
+    def _check(self, program: _Program, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """The first result of a program must be the eager one, up to rounding, unless chance plays a part (dropout)."""
         before = generator_states()
-        expected, norms = self.eager(batch, mask)
+        expected, norms = self._eagerly(batch, mask)
         drew = any(not torch.equal(*states) for states in zip(before, generator_states(), strict=True))
         sums, found = self._run(program, batch, mask)
         program.trusted = drew or (
@@ -102,20 +105,23 @@ class CompiledEngine:
             self._programs.clear()
         return (sums, found) if program.trusted else (expected, norms)
 
-    def _compile(self, form: Hashable, batch: tuple[Any, ...], mask: Tensor) -> _Program | None:
-        examples = count_examples(batch)
-        ways = self.eager.ways(batch, examples)
-        device = device_of(batch)
+    def _compile(self, form: Hashable, batch: Batch, mask: Tensor) -> _Program | None:
+        device = mask.device
+        gathered = batch.gather() if isinstance(batch, Rows) else batch
+        ways = self.eager.ways(gathered, count_examples(gathered))
         try:
             if len(ways) != 1:
                 raise UnsupportedError("the model takes several ways through its code")
             if not can_compile(device):
                 raise UnsupportedError(f"no compiler for {device.type}: install Triton for GPUs, g++ for the CPU")
+            if isinstance(batch, Rows):
+                batch = Rows(batch.tensors, batch.index.to(device))
             traced = trace(*self.eager.parts, ways[0], (batch, mask))
         except UnsupportedError as error:
             self._refuse(str(error))
             return None
-        program = _Program(Compilation(traced, traced.inputs(batch, mask), wait=self._wait))
+        inputs = [*traced.staying(batch), *traced.moving(batch, mask)]
+        program = _Program(Compilation(traced, inputs, wait=self._wait))
         self._programs[form] = program
         return program
 
@@ -123,29 +129,26 @@ class CompiledEngine:
         self._refused = True
         self.state = f"eager, because it could not be compiled: {reason}"
 
-    def _run(self, program: _Program, batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    def _run(self, program: _Program, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         traced = program.compilation.trace
-        rest = [*leaves(batch), mask]
+        staying, moving = traced.staying(batch), traced.moving(batch, mask)
         if mask.is_cuda:
-            if program.replay is None or not program.replay.fits(traced.state):
-                program.replay = Replay(program.compilation.program, traced.state, rest)
-            results = program.replay(rest)
+            if program.replay is None or not program.replay.fits(staying):
+                program.replay = None  # frees its memory before the next one takes as much
+                program.replay = Replay(program.compilation.program, staying, moving)
+            results = program.replay(moving, constant=mask if mask is self.full_mask else None)
         else:
-            results = program.compilation.program(traced.inputs(batch, mask))
+            results = program.compilation.program([*staying, *moving])
         self.state = "compiled, in one CUDA graph" if mask.is_cuda else "compiled"
         *sums, norms = results
         return dict(zip(traced.names, sums, strict=True)), norms
 
-    def _form(self, batch: tuple[Any, ...], mask: Tensor) -> Hashable:
-        examples = count_examples(batch)
+    def _form(self, batch: Batch, mask: Tensor) -> Hashable:
         kind = mask.device.type
         autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        return (
-            examples,
-            self.eager.form(batch, examples),
-            tuple((leaf.stride(), leaf.device) for leaf in leaves(batch)),
-            (autocast, operand_bits()),
-        )
+        held = batch.tensors if isinstance(batch, Rows) else batch
+        layouts = tuple((leaf.shape, leaf.stride(), leaf.device) for leaf in leaves(held))
+        return len(mask), self.eager.form(held, len(mask)), layouts, autocast, operand_bits()
 
 
 def _distance(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float:

@@ -40,14 +40,16 @@ def compile_graph(trace: Trace, inputs: Sequence[Tensor]) -> Program:
 class Replay:
     """A program captured in a CUDA graph: one launch for the whole of it.
 
-    The model's tensors are read where they are; a batch is copied into the graph's own. The results lie in the graph's
-    memory and are overwritten by the next call.
+    Tensors that stay are read where they are; those that move are copied into the graph's own. The results lie in the
+    graph's memory and are overwritten by the next call.
     """
 
-    def __init__(self, program: Program, state: Sequence[Tensor], rest: Sequence[Tensor]) -> None:
-        self._addresses = [tensor.data_ptr() for tensor in state]
-        self._rest = [tensor.clone() for tensor in rest]
-        arguments = [*(tensor.detach() for tensor in state), *self._rest]
+    def __init__(self, program: Program, staying: Sequence[Tensor], moving: Sequence[Tensor]) -> None:
+        self._addresses = [tensor.data_ptr() for tensor in staying]
+        device = staying[0].device
+        self._places = [tensor.to(device, copy=True) for tensor in moving]
+        self._sources: list[Tensor | None] = [None] * len(moving)
+        arguments = [*staying, *self._places]
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -59,18 +61,20 @@ class Replay:
         with torch.cuda.graph(self._graph):
             self._results = program(list(arguments))
 
-    def fits(self, state: Sequence[Tensor]) -> bool:
-        """Whether the model's tensors are still where they were."""
-        return [tensor.data_ptr() for tensor in state] == self._addresses
+    def fits(self, staying: Sequence[Tensor]) -> bool:
+        """Whether the tensors that stay are still where they were."""
+        return [tensor.data_ptr() for tensor in staying] == self._addresses
 
     def holds(self, value: Tensor) -> bool:
         """Whether this tensor is one of the results, and not a copy."""
         return any(value is result for result in self._results)
 
-    def __call__(self, rest: Sequence[Tensor]) -> list[Tensor]:
-        for place, tensor in zip(self._rest, rest, strict=True):
-            if place is not tensor:
+    def __call__(self, moving: Sequence[Tensor], *, constant: Tensor | None = None) -> list[Tensor]:
+        """The results for these arguments; ``constant`` is one of them that never changes, and is copied once."""
+        for number, (place, tensor) in enumerate(zip(self._places, moving, strict=True)):
+            if tensor is not constant or self._sources[number] is not tensor:
                 place.copy_(tensor, non_blocking=True)
+            self._sources[number] = tensor if tensor is constant else None
         self._graph.replay()
         return self._results
 

@@ -115,8 +115,11 @@ class Outer:
         if self.one_hot:
             out = right.new_zeros(self.rows, self.columns)
             return out.index_add(0, self.left.flatten(), (right * scale).flatten(0, 2)).reshape(self.shape)
+        left = _at_least_float32(self.left) * scale
+        if left.shape[1] == 1:
+            return (left.flatten(0, 2).t() @ right.flatten(0, 2)).reshape(self.shape)
         # [examples, groups, tokens, m] -> [groups, m, examples * tokens]: one matrix product for each group.
-        left = (_at_least_float32(self.left) * scale).transpose(0, 1).flatten(1, 2).transpose(1, 2)
+        left = left.transpose(0, 1).flatten(1, 2).transpose(1, 2)
         return (left @ right.transpose(0, 1).flatten(1, 2)).reshape(self.shape)
 
 

@@ -11,6 +11,7 @@ from tacit.gradients.batches import count_examples, distinct_rows, take
 from tacit.gradients.clipped_grad import ClippedGrad, ClippedSum, clipped_grad
 from tacit.gradients.losses import trainable
 from tacit.gradients.model_state import evaluation_mode, preserved_generators
+from tacit.gradients.recorder import Function, Observer, tensors_in
 
 _EXAMPLES = 3
 _TOLERANCE = {torch.float64: 1e-7, torch.float32: 2e-3}
@@ -38,11 +39,14 @@ def preflight(grad: ClippedGrad, *batch: Any) -> None:
     few = take(batch, torch.tensor(distinct_rows(batch, examples, _EXAMPLES), dtype=torch.long), examples)
     with preserved_generators(), grad.eagerly():
         _check_state(grad, few)
+        precision = _Precision()
+        with torch.no_grad(), precision:
+            grad.loss_fn(grad.model, *few)
         # Dropout differs from pass to pass, so results are compared without it.
         with evaluation_mode(grad.model):
             actual = grad(*few)
             expected = clipped_grad(grad.model, grad.loss_fn, clipping=grad.clipping, engine="reference")(*few)
-    _compare(grad, actual, expected)
+    _compare(grad, actual, expected, low=precision.low)
 
 
 def _check_state(grad: ClippedGrad, few: Any) -> None:
@@ -68,25 +72,41 @@ def _same(buffer: Tensor, before: Tensor | None) -> bool:
     return before is not None and torch.allclose(buffer.double(), before.double(), rtol=0, atol=0, equal_nan=True)
 
 
-def _compare(grad: ClippedGrad, actual: ClippedSum, expected: ClippedSum) -> None:
+class _Precision(Observer):
+    """Notes whether a pass computes in half precision anywhere, as it does under autocast."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.low = False
+
+    def observe(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        output = function(*args, **kwargs)
+        self.low |= any(t.dtype in (torch.bfloat16, torch.float16) for t in tensors_in(output))
+        return output
+
+
+def _compare(grad: ClippedGrad, actual: ClippedSum, expected: ClippedSum, *, low: bool) -> None:
     for name, reference in expected.grads.items():
         parameter = grad.model.get_parameter(name)
         tolerance = _TOLERANCE.get(parameter.dtype, _LOW_PRECISION_TOLERANCE)
         if parameter.is_cuda and parameter.dtype == torch.float32:
             tolerance = _TEN_BIT_TOLERANCE
+        if low:
+            tolerance = _LOW_PRECISION_TOLERANCE
         scale = float(torch.linalg.vector_norm(reference)) + tolerance * grad.sensitivity(Neighbours.ADD_REMOVE)
         if not float(torch.linalg.vector_norm(actual.grads[name] - reference)) <= tolerance * scale:
             raise UnsupportedError(
                 f"{name}: the {grad.engine} engine's gradient differs from that of one example at a time, so the model "
                 "mixes examples. Look for operations along the batch dimension, or use engine='reference'."
             )
-    _compare_norms(grad, actual.unsafe_norms, expected.unsafe_norms)
+    _compare_norms(grad, actual.unsafe_norms, expected.unsafe_norms, low=low)
 
 
-def _compare_norms(grad: ClippedGrad, actual: Tensor, expected: Tensor) -> None:
+def _compare_norms(grad: ClippedGrad, actual: Tensor, expected: Tensor, *, low: bool) -> None:
     """Norms of book-keeping hold an allowance for rounding, so they may be off by more than sums."""
     dtypes = [parameter.dtype for parameter in trainable(grad.model).values()]
     tolerance = max(_NORM_TOLERANCE.get(dtype, _LOW_PRECISION_NORM_TOLERANCE) for dtype in dtypes)
+    tolerance = _LOW_PRECISION_NORM_TOLERANCE if low else tolerance
     finite = torch.isfinite(actual) & torch.isfinite(expected)
     largest = torch.where(finite, expected, torch.zeros_like(expected)).amax(0)
     if bool(((actual - expected).abs() > tolerance * largest)[finite].any()):

@@ -18,15 +18,14 @@ from torch import Tensor
 from tacit.core.errors import InputError
 from tacit.gradients.contributions import Contribution, Convolved, Outer
 from tacit.gradients.kernels import triton_is_installed
-from tacit.gradients.rounding import operand_bits, operand_error
-from tacit.gradients.ways import Measured, Way, cheapest, guess, ways_for
+from tacit.gradients.rounding import operand_bits
+from tacit.gradients.ways import Measured, Way, cheapest, guess, is_precise, ways_for
 
 STRATEGIES = ("keep", "gram", "tile", "keep-grouped", "keep-kernel")
 _WORTH_TIMING = 1e7  # multiplications; below that a wrong guess costs less than the timing
 _HOPELESS = 12  # times the best guess
 _KEPT_AT_MOST = 4.0  # times the numbers that the layer's input and output gradient hold
 _REPEATS = 3
-_GRAM_ERROR = 0.02
 
 
 def check_strategy(name: str | None) -> str | None:
@@ -77,18 +76,9 @@ def _promising(use: Contribution, ways: dict[str, Way]) -> dict[str, Way]:
         if guess(use, way) <= limit
         and way.cost(use).kept <= _KEPT_AT_MOST * held
         and (not way.kernel or (_operands(use)[0].is_cuda and triton_is_installed()))
-        and (name != "gram" or _gram_is_precise(use))
+        and is_precise(use, name)
     }
     return found or {cheapest(use): ways[cheapest(use)]}
-
-
-def _gram_is_precise(use: Contribution) -> bool:
-    """Whether what rounding may do to a norm from Gram matrices stays small where tokens are unlike one another.
-
-    It grows with the square of the sum over tokens, and where operands are cut to ten bits the norm of a long sequence
-    would be raised so much that its gradient came out too short.
-    """
-    return not isinstance(use, Direct) and operand_error(torch.float32) * use.tokens < _GRAM_ERROR
 
 
 def _fastest(use: Contribution, ways: dict[str, Way]) -> str:

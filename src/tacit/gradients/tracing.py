@@ -6,21 +6,23 @@ model decides by values cannot be traced and is refused; it then runs step by st
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.fx import GraphModule
+from torch.fx import Graph, GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tacit.clipping import BoundClipping
 from tacit.core.errors import TacitError, UnsupportedError
-from tacit.gradients.batches import count_examples, leaves, map_leaves
+from tacit.gradients.batches import Rows, count_examples, leaves, map_leaves
 from tacit.gradients.clipped_sum import sum_clipped
 from tacit.gradients.losses import LossFunction, losses_of, trainable
 from tacit.gradients.recorder import Recorder, Step
 from tacit.gradients.strategies import Strategies
+
+Batch = tuple[Any, ...] | Rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,8 +30,8 @@ class Trace:
     """A graph and how to call it.
 
     Attributes:
-        graph: takes the tensors of ``state``, those of the batch, and the mask; gives one sum for each name, then the
-            norms.
+        graph: takes the tensors of ``state``, those of the batch (or, for `Rows`, all records and the index), and the
+            mask; gives one sum for each name, then the norms.
         state: the model's parameters and buffers, whose present values every call takes.
         names: the parameters that have a sum.
     """
@@ -38,9 +40,14 @@ class Trace:
     state: tuple[Tensor, ...]
     names: tuple[str, ...]
 
-    def inputs(self, batch: tuple[Any, ...], mask: Tensor) -> list[Tensor]:
-        """The graph's arguments for this batch."""
-        return [*(tensor.detach() for tensor in self.state), *leaves(batch), mask]
+    def staying(self, batch: Batch) -> list[Tensor]:
+        """The graph's first arguments, which lie in the same places from step to step."""
+        records = batch.tensors if isinstance(batch, Rows) else ()
+        return [*(tensor.detach() for tensor in self.state), *records]
+
+    def moving(self, batch: Batch, mask: Tensor) -> list[Tensor]:
+        """The graph's other arguments, which are new in every step."""
+        return [batch.index, mask] if isinstance(batch, Rows) else [*leaves(batch), mask]
 
 
 class _Computation(nn.Module):
@@ -85,7 +92,7 @@ def trace(
     bound: BoundClipping,
     strategies: Strategies,
     steps: Sequence[Step],
-    example: tuple[tuple[Any, ...], Tensor],
+    example: tuple[Batch, Tensor],
 ) -> Trace:
     """Traces the clipped sum for batches of the shape of ``example``, which is a batch and its mask.
 
@@ -101,12 +108,13 @@ def trace(
     def run(*inputs: Tensor) -> list[Tensor]:
         tensors = iter(inputs)
         swapped = {name: next(tensors).detach().requires_grad_(requires_grad[name]) for name in state}
-        placed = map_leaves(lambda _: next(tensors), batch)
+        placed = _take_batch(batch, tensors)
         sums, norms = torch.func.functional_call(computation, swapped, (placed, next(tensors)))
         found[:] = list(sums)
         return [*sums.values(), norms]
 
-    values = [*(tensor.detach() for tensor in state.values()), *leaves(batch), mask]
+    trace = Trace(GraphModule({}, Graph()), tuple(state.values()), ())
+    values = [*trace.staying(batch), *trace.moving(batch, mask)]
     try:
         graph = make_fx(run, tracing_mode="fake", _allow_non_fake_inputs=True)(*values)
     except TacitError:
@@ -117,7 +125,17 @@ def trace(
             f"model: cannot be compiled ({reason}), so it runs step by step. Keep Python code that depends on tensors' "
             "values out of its forward pass, or set compile=False."
         ) from error
-    return Trace(graph, tuple(state.values()), tuple(found))
+    return dataclasses.replace(trace, graph=graph, names=tuple(found))
+
+
+def _take_batch(batch: Batch, tensors: Iterator[Tensor]) -> tuple[Any, ...]:
+    """A batch like this one from the graph's arguments."""
+    if isinstance(batch, Rows):
+        records = [next(tensors) for _ in batch.tensors]
+        index = next(tensors)
+        return tuple(record.index_select(0, index) for record in records)
+    placed: tuple[Any, ...] = map_leaves(lambda _: next(tensors), batch)
+    return placed
 
 
 Program = Callable[[list[Tensor]], list[Tensor]]

@@ -310,6 +310,7 @@ def ways_for(use: Contribution) -> dict[str, Way]:
     return ONE_TOKEN_WAYS if use.tokens == 1 else OUTER_WAYS
 
 
+_PRECISE = 4e-3  # of a squared norm
 _NUMBER = 30  # multiplications in the time that a number takes to memory and back, roughly, on any machine
 
 
@@ -321,5 +322,19 @@ def guess(use: Contribution, way: Way) -> float:
 
 def cheapest(use: Contribution) -> str:
     """The way with the least guess, among those for any device."""
-    ways = {name: way for name, way in ways_for(use).items() if not way.kernel}
+    ways = {name: way for name, way in ways_for(use).items() if not way.kernel and is_precise(use, name)}
     return min(ways, key=lambda name: guess(use, ways[name]))
+
+
+def is_precise(use: Contribution, name: str) -> bool:
+    """Whether rounding raises an ordinary norm by little, that of tokens unlike one another: S² is then T times it.
+
+    Only Gram matrices can fail here: what rounding may do to them grows with the square of S. A norm that is raised
+    much is still safe, but the gradient would come out too short.
+    """
+    if name != "gram" or isinstance(use, Direct):
+        return True
+    rows, columns = (use.rows, use.columns) if isinstance(use, Outer) else (use.shape[0], use.shape[1:].numel())
+    dtype = use.right.dtype if isinstance(use, Outer) else use.input.dtype
+    error = 2 * operand_error(dtype) + sum_error(rows, dtype) + sum_error(columns, dtype)
+    return error * use.tokens < _PRECISE

@@ -14,14 +14,16 @@ from tacit.core.privacy import Neighbours, Statement
 from tacit.core.randomness import Randomness
 from tacit.gradients import clipped_grad, preflight
 from tacit.gradients.batches import map_leaves
-from tacit.gradients.losses import LossFunction, trainable
+from tacit.gradients.losses import LossFunction
+from tacit.gradients.tracing import Batch
 from tacit.ledger import Account, unlimited
 from tacit.mechanisms import StepNoise
 from tacit.plan import DPSGD
 from tacit.sampling import chunks
 from tacit.training.execution import CompileWatch, Execution, first_chunk_size, out_of_memory
-from tacit.training.records import check_records, fetch, resident
-from tacit.training.step import apply_gradient, release_gradient
+from tacit.training.records import check_records, fetch, held_rows, resident
+from tacit.training.step import release_gradient
+from tacit.training.update import Update
 
 _PREFLIGHT_RECORDS = 16  # enough to find three that differ
 
@@ -80,6 +82,7 @@ class Private:
             model, loss_fn, clipping=plan.clipping, engine=self.execution.engine, strategy=self.execution.strategy
         )
         self._noise = StepNoise(plan.mechanism(self._grad.sensitivity(Neighbours.ADD_REMOVE)), plan.expected_batch_size)
+        self._update = Update(optimizer)
         self._watch = CompileWatch(self.execution, self._grad, plan.steps)
         self._chunk_size: int | None = None
         self._preflight_due = self.execution.preflight
@@ -124,7 +127,7 @@ class Private:
         self._run_preflight(lot.records)
         sums = self._sum(lot)
         release_gradient(sums, self._noise, self._reservation, self._randomness, lot.step)
-        apply_gradient(trainable(self.model), sums, self.optimizer)
+        self._update(self._grad.parameters, sums)
         self.steps_done += 1
         self._pending = None
         self._watch.after_step(self.steps_done)
@@ -162,12 +165,14 @@ class Private:
             self._chunk_size = (self._chunk_size + 1) // 2
             self._grad.forget_programs()
 
-    def _chunks(self, lot: Lot, size: int) -> Iterator[tuple[tuple[Any, ...], Tensor | None]]:
+    def _chunks(self, lot: Lot, size: int) -> Iterator[tuple[Batch, Tensor | None]]:
+        padded = self.execution.pad_chunks or self._grad.compiles
         for chunk in chunks(lot.unsafe_indices, size):
-            if self.execution.pad_chunks or self._grad.compiles:
-                yield self._to_device(fetch(lot.records, chunk.indices)), torch.from_numpy(chunk.mask)
-            else:
-                yield self._to_device(fetch(lot.records, chunk.indices[chunk.mask])), None
+            indices = chunk.indices if padded else chunk.indices[chunk.mask]
+            whole = not padded or bool(chunk.mask[-1])  # padding comes last
+            mask = None if whole else torch.from_numpy(chunk.mask).to(self._device, non_blocking=True)
+            held = held_rows(lot.records, indices, self._device)
+            yield held or self._to_device(fetch(lot.records, indices)), mask
 
     @property
     def _device(self) -> torch.device:

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default
 
 from tacit.core.errors import InputError, UnsupportedError
 from tacit.datasets import Split
+from tacit.gradients.batches import Rows
 
 _RESIDENT_SHARE = 0.25  # of the device's free memory
 
@@ -59,6 +60,16 @@ def resident(records: Any, device: torch.device) -> Any:
     if size > _RESIDENT_SHARE * torch.cuda.mem_get_info(device)[0]:
         return records
     return TensorDataset(*(tensor.to(device) for tensor in tensors))
+
+
+def held_rows(records: Any, indices: npt.NDArray[np.int64], device: torch.device) -> Rows | None:
+    """The rows to be gathered by the step itself, where the records are tensors on its device."""
+    if not isinstance(records, TensorDataset | Split):
+        return None
+    tensors = records.tensors if isinstance(records, TensorDataset) else (records.inputs, records.targets)
+    if any(tensor.device != device for tensor in tensors):
+        return None
+    return Rows(tuple(tensors), torch.from_numpy(indices))
 
 
 def fetch(records: Any, indices: npt.NDArray[np.int64]) -> tuple[Any, ...]:

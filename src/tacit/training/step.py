@@ -10,8 +10,7 @@ A crash between 2 and 3 wastes budget and leaks nothing; the other order could l
 
 from collections.abc import Mapping
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tacit.core.randomness import Randomness
 from tacit.ledger import Reservation
@@ -24,17 +23,3 @@ def release_gradient(
     """The clipped sums become the noisy mean gradient of the step, in place; those of an empty lot are noise alone."""
     reservation.before_noise(step)
     noise.apply_(sums, randomness, step)
-
-
-def apply_gradient(
-    parameters: Mapping[str, nn.Parameter], gradient: Mapping[str, Tensor], optimizer: torch.optim.Optimizer
-) -> None:
-    """Hands the gradient to the optimizer and takes its step.
-
-    Whatever gradients were left on the optimizer's parameters before, by a backward pass on raw data, are dropped: a
-    parameter that does not train here must not move.
-    """
-    optimizer.zero_grad(set_to_none=True)
-    for name, parameter in parameters.items():
-        parameter.grad = gradient[name].to(parameter.dtype)
-    optimizer.step()
