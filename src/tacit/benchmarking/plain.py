@@ -47,6 +47,22 @@ def graph_step(task: Task) -> Step:
     return captured(compiled_step(task), task.device)
 
 
+def parts_step(task: Task) -> Step:
+    """Loss and its backward pass compiled, as ``torch.compile(model)`` does it, with SGD's update, in a CUDA graph."""
+    model = task.plain_model()
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=LEARNING_RATE)
+    inputs, targets = task.batch
+    mean_loss = torch.compile(lambda: task.losses(model, inputs, targets).mean(), dynamic=False)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=False)
+        torch.autograd.backward(mean_loss())
+        optimizer.step()
+
+    return captured(step, task.device)
+
+
 def captured(step: Step, device: torch.device) -> Step:
     """Records a step in a CUDA graph, after a few runs on a stream of its own."""
     side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

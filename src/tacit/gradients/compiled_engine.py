@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import UnsupportedError
-from tacit.gradients.batches import Rows, count_examples, leaves
+from tacit.gradients.batches import Rows, count_examples, form_of, leaves
 from tacit.gradients.compiling import Compilation, Replay, can_compile
 from tacit.gradients.engines import BookkeepingEngine
 from tacit.gradients.model_state import generator_states
@@ -26,6 +26,7 @@ _SHAPES = 4  # programs at most; a lot of any other shape runs eagerly
 @dataclasses.dataclass
 class _Program:
     compilation: Compilation
+    records: tuple[Tensor, ...]  # kept, so that no other tensors get their identity
     replay: Replay | None = None
     trusted: bool = False
 
@@ -121,7 +122,8 @@ class CompiledEngine:
             self._refuse(str(error))
             return None
         inputs = [*traced.staying(batch), *traced.moving(batch, mask)]
-        program = _Program(Compilation(traced, inputs, wait=self._wait))
+        records = batch.tensors if isinstance(batch, Rows) else ()
+        program = _Program(Compilation(traced, inputs, wait=self._wait), records)
         self._programs[form] = program
         return program
 
@@ -146,9 +148,11 @@ class CompiledEngine:
     def _form(self, batch: Batch, mask: Tensor) -> Hashable:
         kind = mask.device.type
         autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        held = batch.tensors if isinstance(batch, Rows) else batch
-        layouts = tuple((leaf.shape, leaf.stride(), leaf.device) for leaf in leaves(held))
-        return len(mask), self.eager.form(held, len(mask)), layouts, autocast, operand_bits()
+        modes, bits = self.eager.modes(), operand_bits()
+        if isinstance(batch, Rows):
+            return len(mask), modes, tuple(id(tensor) for tensor in batch.tensors), autocast, bits
+        layouts = tuple((leaf.shape, leaf.stride(), leaf.device) for leaf in leaves(batch))
+        return len(mask), modes, form_of(batch, len(mask)), layouts, autocast, bits
 
 
 def _distance(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float:

@@ -27,8 +27,10 @@ def can_compile(device: torch.device) -> bool:
 
 def compile_graph(trace: Trace, inputs: Sequence[Tensor]) -> Program:
     """Machine code for one shape."""
+    convolves = any("convolution" in str(node.target) for node in trace.graph.graph.nodes)
+    options = {"force_layout_optimization": True} if convolves and inputs[0].is_cuda else {}
     with torch.no_grad():
-        compiled = torch._inductor.compile(trace.graph, list(inputs))
+        compiled = torch._inductor.compile(trace.graph, list(inputs), options)
 
     def call(arguments: list[Tensor]) -> list[Tensor]:
         with torch.no_grad():

@@ -171,7 +171,11 @@ class BookkeepingEngine:
 
         What trains does not change: clipping was bound to it.
         """
-        return tuple(module.training for module in self._model.modules()), form_of(batch, examples)
+        return self.modes(), form_of(batch, examples)
+
+    def modes(self) -> tuple[bool, ...]:
+        """Whether each module is in training mode."""
+        return tuple(module.training for module in self._model.modules())
 
     @property
     def parts(self) -> tuple[nn.Module, LossFunction, BoundClipping, Strategies]:

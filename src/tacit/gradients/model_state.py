@@ -54,3 +54,16 @@ def stirred(parameters: Mapping[str, Tensor]) -> Iterator[None]:
     finally:
         for name, parameter in parameters.items():
             parameter.data.copy_(saved[name])
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """Products of float32 numbers in float32 for a while: what is compared should not differ by how it was rounded."""
+    matmul, convolution = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(matmul)
+        torch.backends.cudnn.allow_tf32 = convolution

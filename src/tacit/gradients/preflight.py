@@ -10,13 +10,12 @@ from tacit.core.privacy import Neighbours
 from tacit.gradients.batches import count_examples, distinct_rows, take
 from tacit.gradients.clipped_grad import ClippedGrad, ClippedSum, clipped_grad
 from tacit.gradients.losses import trainable
-from tacit.gradients.model_state import evaluation_mode, preserved_generators
+from tacit.gradients.model_state import evaluation_mode, full_precision, preserved_generators
 from tacit.gradients.recorder import Function, Observer, tensors_in
 
 _EXAMPLES = 3
 _TOLERANCE = {torch.float64: 1e-7, torch.float32: 2e-3}
 _LOW_PRECISION_TOLERANCE = 1e-1
-_TEN_BIT_TOLERANCE = 2e-2  # float32 products may be taken in ten bits on a GPU
 _NORM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-2}
 _LOW_PRECISION_NORM_TOLERANCE = 3e-1
 
@@ -37,7 +36,7 @@ def preflight(grad: ClippedGrad, *batch: Any) -> None:
     if examples == 0:
         return
     few = take(batch, torch.tensor(distinct_rows(batch, examples, _EXAMPLES), dtype=torch.long), examples)
-    with preserved_generators(), grad.eagerly():
+    with preserved_generators(), grad.eagerly(), full_precision():
         _check_state(grad, few)
         precision = _Precision()
         with torch.no_grad(), precision:
@@ -89,8 +88,6 @@ def _compare(grad: ClippedGrad, actual: ClippedSum, expected: ClippedSum, *, low
     for name, reference in expected.grads.items():
         parameter = grad.model.get_parameter(name)
         tolerance = _TOLERANCE.get(parameter.dtype, _LOW_PRECISION_TOLERANCE)
-        if parameter.is_cuda and parameter.dtype == torch.float32:
-            tolerance = _TEN_BIT_TOLERANCE
         if low:
             tolerance = _LOW_PRECISION_TOLERANCE
         scale = float(torch.linalg.vector_norm(reference)) + tolerance * grad.sensitivity(Neighbours.ADD_REMOVE)

@@ -21,6 +21,7 @@ from tacit.mechanisms import StepNoise
 from tacit.plan import DPSGD
 from tacit.sampling import chunks
 from tacit.training.execution import CompileWatch, Execution, first_chunk_size, out_of_memory
+from tacit.training.lots import drawn_ahead
 from tacit.training.records import check_records, fetch, held_rows, resident
 from tacit.training.step import release_gradient
 from tacit.training.update import Update
@@ -106,9 +107,20 @@ class Private:
     def batches(self, train_set: Any) -> Iterator[Lot]:
         """The lots of the steps that remain, drawn by the plan's sampler; an empty lot is an ordinary one."""
         records = resident(check_records(train_set), self._device)
-        while self.steps_done < self.plan.steps:
-            step = self.steps_done
-            lot = Lot(step, records, self.plan.sampler.indices(step, len(records), self._randomness))
+        sampler, first, last = self.plan.sampler, self.steps_done, self.plan.steps
+
+        def draw(step: int) -> npt.NDArray[np.int64]:
+            return sampler.indices(step, len(records), self._randomness)
+
+        # Only a GPU leaves the processor idle enough to draw ahead.
+        drawn = drawn_ahead(draw, first, last) if self._device.type == "cuda" else map(draw, range(first, last))
+        for step, indices in zip(range(first, last), drawn, strict=True):
+            if step != self.steps_done:
+                raise InputError(
+                    f"step {self.steps_done - 1}: was taken from another loop over private.batches. Use one loop at a "
+                    "time."
+                )
+            lot = Lot(step, records, indices)
             self._pending = lot
             yield lot
             if self._pending is lot:
