@@ -99,4 +99,5 @@ CONTENDERS = (
     Contender("plain", eager_step, kind="plain"),
     Contender("plain-compiled", compiled_step, kind="plain", compiles=True),
     Contender("plain-graph", graph_step, kind="plain", compiles=True, device="cuda"),
+    Contender("plain-parts-graph", parts_step, kind="plain", compiles=True, device="cuda"),
 )

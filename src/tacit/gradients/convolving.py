@@ -108,8 +108,9 @@ def patch_lengths(values: Tensor, shape: Sequence[int], geometry: Geometry) -> T
     ones = torch.ones(1, 1, *shape[2:], dtype=squares.dtype, device=squares.device)
     convolve = _CONVOLUTIONS[len(geometry.stride)]
     total = convolve(squares, ones, stride=geometry.stride, padding=geometry.padding, dilation=geometry.dilation)
-    # Positive terms in at least ten bits, each rounded by less than one part in 500.
-    return (total.flatten(1).double() * (1 + 2.0**-9)).sqrt()
+    # Positive terms in at least ten bits, each rounded by less than one part in 500; squares may have come out as zero.
+    lost = torch.Size(shape[1:]).numel() * torch.finfo(squares.dtype).tiny
+    return (total.flatten(1).double() * (1 + 2.0**-9) + lost).sqrt()
 
 
 def _strided(values: Tensor, dim: int, start: int, length: int, step: int) -> Tensor:

@@ -67,3 +67,10 @@ def full_precision() -> Iterator[None]:
     finally:
         torch.set_float32_matmul_precision(matmul)
         torch.backends.cudnn.allow_tf32 = convolution
+
+
+def full_precision_is_on() -> bool:
+    """Whether products of float32 numbers are taken in float32, and nothing is cast to half precision."""
+    reduced = torch.get_float32_matmul_precision() != "highest"
+    convolutions = torch.cuda.is_available() and torch.backends.cudnn.allow_tf32
+    return not (reduced or convolutions)

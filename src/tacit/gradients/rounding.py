@@ -55,3 +55,12 @@ def sum_error(terms: int, dtype: torch.dtype) -> float:
 def smallest_normal(dtype: torch.dtype) -> float:
     """Products below it may come out as zero."""
     return float(torch.finfo(torch.promote_types(dtype, torch.float32)).tiny)
+
+
+def subnormal_error(entries: int, dtype: torch.dtype) -> float:
+    """The length that a vector of so many entries may gain or lose where they are subnormal, beyond relative rounding.
+
+    They are rounded to a grid, or flushed to zero, and a large vector on the other side of a product can make that
+    matter.
+    """
+    return math.sqrt(entries) * smallest_normal(dtype)

@@ -27,7 +27,7 @@ from tacit.gradients.convolving import (
     patches_by_offset,
 )
 from tacit.gradients.kernels import convolution_norms, convolution_products, product_norms
-from tacit.gradients.rounding import operand_error, smallest_normal, sum_error
+from tacit.gradients.rounding import operand_error, smallest_normal, subnormal_error, sum_error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +146,8 @@ def _measure_product(use: Outer) -> Measured:
     """One token: each group's norm is a product, and rounding is relative to it."""
     lengths = [torch.linalg.vector_norm(side[:, :, 0], dim=2, dtype=torch.float64) for side in (use.left, use.right)]
     raised = 1 + operand_error(use.right.dtype) + sum_error(4, use.right.dtype)
-    return Measured((lengths[0] * lengths[1] * raised).square().sum(1), use)
+    left = lengths[0] * raised + subnormal_error(use.rows, use.right.dtype)
+    return Measured((left * lengths[1]).square().sum(1), use)
 
 
 def _measure_group(use: Outer) -> Measured:
@@ -187,23 +188,33 @@ def _measure_tiles(use: Outer) -> Measured:
     sides = [side.flatten(0, 1) for side in (use.left, use.right)]
     squared = product_norms(*sides).reshape(examples, groups).sum(1)
     lengths = [torch.linalg.vector_norm(side, dim=3, dtype=torch.float64) for side in (use.left, use.right)]
-    return Measured(_raise_tiles(squared, (lengths[0] * lengths[1]).sum((1, 2)), use.tokens, use.right.dtype), use)
+    size = (lengths[0] * lengths[1]).sum((1, 2))
+    lost = _lost_in_subnormals(lengths[0], use.rows, lengths[1], use.columns, use.right.dtype).sum((1, 2))
+    return Measured(_raise_tiles(squared, size, use.tokens, use.right.dtype, lost=lost), use)
 
 
 def _measure_convolution_tiles(use: Convolved) -> Measured:
     squared = convolution_norms(use.input, use.grad, *_pairs(use))
     rows = torch.linalg.vector_norm(use.grad.flatten(2), dim=1, dtype=torch.float64)
-    size = (rows * patch_lengths(_wide(use.input), use.shape, use.geometry)).sum(1)
-    raised = _raise_tiles(squared, size, use.tokens, use.input.dtype, convolution=True)
+    patches = patch_lengths(_wide(use.input), use.shape, use.geometry)
+    lost = _lost_in_subnormals(rows, use.shape[0], patches, use.shape[1:].numel(), use.input.dtype).sum(1)
+    raised = _raise_tiles(squared, (rows * patches).sum(1), use.tokens, use.input.dtype, lost=lost, convolution=True)
     return Measured(raised, use)
 
 
+def _lost_in_subnormals(
+    left: Tensor, left_entries: int, right: Tensor, right_entries: int, dtype: torch.dtype
+) -> Tensor:
+    """For each token, from the lengths of its two vectors."""
+    return subnormal_error(left_entries, dtype) * right + subnormal_error(right_entries, dtype) * left
+
+
 def _raise_tiles(
-    squared: Tensor, size: Tensor, tokens: int, dtype: torch.dtype, *, convolution: bool = False
+    squared: Tensor, size: Tensor, tokens: int, dtype: torch.dtype, *, lost: Tensor, convolution: bool = False
 ) -> Tensor:
     """Rounding of the tiles, of the sum taken later, and of the lengths that ``size`` is made of."""
     error = operand_error(dtype) + operand_error(dtype, convolution=convolution) + sum_error(tokens + 64, dtype)
-    return (squared.sqrt() + error * size).square()
+    return (squared.sqrt() + error * size + lost).square()
 
 
 def _measure_kernel(use: Convolved) -> Measured:
