@@ -26,6 +26,7 @@ from tacit.core.errors import UnsupportedError
 from tacit.gradients.contributions import Contribution, Direct
 from tacit.gradients.layers import ADAPTERS, REWRITES, RULES, Call, Layout, Rule
 from tacit.gradients.parameter_gradients import ParameterGradients
+from tacit.gradients.rounding import operand_bits
 
 Function = Callable[..., Any]
 
@@ -299,9 +300,11 @@ def _detach(arguments: Any, roles: Mapping[str, Watched]) -> Any:
 
 
 def _precision(output: Tensor) -> float:
-    """The relative rounding error of one operation; float32 products may be taken in ten bits on a GPU."""
+    """The relative rounding error of one operation; float32 products may be taken in fewer bits, ten on a GPU."""
     eps = float(torch.finfo(output.dtype).eps)
-    return max(eps, 2.0**-10) if output.is_cuda and output.dtype == torch.float32 else eps
+    if output.dtype != torch.float32:
+        return eps
+    return max(2.0 ** (1 - operand_bits()), 2.0**-10 if output.is_cuda else eps)
 
 
 def _among(tensor: Tensor, tensors: Mapping[str, Tensor]) -> bool:
