@@ -98,7 +98,8 @@ class CompiledEngine:
         expected, norms = self._eagerly(batch, mask)
         drew = any(not torch.equal(*states) for states in zip(before, generator_states(), strict=True))
         sums, found = self._run(program, batch, mask)
-        tolerance = _TOLERANCE if full_precision_is_on() else _ROUGH_TOLERANCE
+        rough = program.compilation.trace.half_precision or not full_precision_is_on()
+        tolerance = _ROUGH_TOLERANCE if rough else _TOLERANCE
         program.trusted = drew or (
             bool(torch.allclose(found[mask], norms[mask], rtol=tolerance, equal_nan=True))
             and _distance(sums, expected) <= tolerance * _distance(expected, {})

@@ -70,7 +70,7 @@ def full_precision() -> Iterator[None]:
 
 
 def full_precision_is_on() -> bool:
-    """Whether products of float32 numbers are taken in float32, and nothing is cast to half precision."""
+    """Whether products of float32 numbers are taken in float32."""
     reduced = torch.get_float32_matmul_precision() != "highest"
     convolutions = torch.cuda.is_available() and torch.backends.cudnn.allow_tf32
     return not (reduced or convolutions)

@@ -40,6 +40,12 @@ class Trace:
     state: tuple[Tensor, ...]
     names: tuple[str, ...]
 
+    @property
+    def half_precision(self) -> bool:
+        """Whether anything is computed in half precision, as under autocast."""
+        values = (node.meta.get("val") for node in self.graph.graph.nodes)
+        return any(isinstance(v, Tensor) and v.dtype in (torch.bfloat16, torch.float16) for v in values)
+
     def staying(self, batch: Batch) -> list[Tensor]:
         """The graph's first arguments, which lie in the same places from step to step."""
         records = batch.tensors if isinstance(batch, Rows) else ()
