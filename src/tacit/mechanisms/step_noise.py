@@ -39,7 +39,7 @@ class StepNoise:
 
     def apply_(self, sums: Mapping[str, Tensor], randomness: Randomness, step: int) -> None:
         """Adds the noise of one step and divides."""
-        if self._nonces.keys() != sums.keys():
+        if list(self._nonces) != list(sums):  # in order, too
             self._nonces = nonces_for(list(sums))
         values = [_dense(tensor) for tensor in sums.values()]
         key = randomness.device_key("noise", step)
