@@ -7,6 +7,7 @@ import time
 import torch
 from torch import nn
 
+from tacit.core.errors import InputError
 from tacit.core.validation import check_choice, check_count
 from tacit.gradients import ClippedGrad
 from tacit.gradients.engines import ENGINES
@@ -51,6 +52,8 @@ class Execution:
         if self.chunk_size is not None:
             check_count("chunk_size", self.chunk_size)
         check_strategy(self.strategy)
+        if self.compile not in (True, False, None):
+            raise InputError(f"compile={self.compile!r}: must be True, False or None, which waits until it pays.")
 
 
 def first_chunk_size(execution: Execution, plan: DPSGD, model: nn.Module, records: int) -> int:

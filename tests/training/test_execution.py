@@ -1,0 +1,332 @@
+"""How a step runs changes what it costs and nothing else: physical batches, memory that runs out, compilation."""
+
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from private_checks import cross_entropy, flat, network, no_gradient, plan, records, updates
+from torch import nn
+
+from tacit.core import Budget
+from tacit.core.errors import InputError
+from tacit.core.randomness import Randomness
+from tacit.gradients import ClippedGrad, clipped_grad, compiled_engine, compiling
+from tacit.gradients.engines import BookkeepingEngine
+from tacit.ledger import Ledger
+from tacit.sampling import Poisson, TruncatedPoisson
+from tacit.training import Execution, Private, execution
+from tacit.training.execution import CompileWatch, first_chunk_size, out_of_memory
+
+CPU_MESSAGE = "[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory: you tried to allocate"
+
+
+# The first physical batch.
+
+
+@pytest.mark.parametrize(
+    ("sampler", "expected"),
+    [
+        ("poisson", 96),  # 64 and four standard deviations, in steps of eight
+        ("fixed-size", 64),
+        ("shuffled", 64),
+    ],
+)
+def test_the_first_chunk_holds_nearly_every_lot(sampler, expected):
+    the_plan = plan(expected_batch_size=64, examples=1024, sampler=sampler)
+    assert first_chunk_size(Execution(), the_plan, network(), 1024) == expected == -(-expected // 8) * 8
+
+
+def test_nearly_every_poisson_lot_fits_into_the_first_chunk():
+    for mean, examples in ((8, 100), (64, 10_000), (500, 60_000)):
+        the_plan = plan(expected_batch_size=mean, examples=examples)
+        size = first_chunk_size(Execution(), the_plan, network(), examples)
+        randomness = Randomness(unsafe_seed=1)
+        lots = [len(the_plan.sampler.indices(step, examples, randomness)) for step in range(300)]
+        assert np.mean(np.array(lots) <= size) > 0.99
+        assert size < mean + 4 * mean**0.5 + 8
+
+
+def test_a_truncated_sampler_limits_the_chunk():
+    sampler = TruncatedPoisson(sampling_rate=64 / 1024, examples=1024, max_batch_size=70)
+    the_plan = plan(expected_batch_size=63, examples=1024, sampler=sampler)
+    assert first_chunk_size(Execution(), the_plan, network(), 1024) == 70
+
+
+def test_the_first_chunk_is_at_least_one_and_at_most_what_there_is():
+    the_plan = plan()
+    assert first_chunk_size(Execution(), the_plan, network(), 0) == 1
+    assert first_chunk_size(Execution(), the_plan, network(), 1) == 1
+    assert first_chunk_size(Execution(), the_plan, network(), 5) == 5
+    large = plan(expected_batch_size=50_000, examples=60_000)
+    assert first_chunk_size(Execution(), large, network(), 60_000) == 1024
+    with torch.device("meta"):
+        wide = nn.Linear(20_000, 20_000)
+    assert first_chunk_size(Execution(), large, wide, 60_000) == 1  # its gradient alone has more than 2^28 numbers
+    assert first_chunk_size(Execution(chunk_size=7), large, wide, 60_000) == 7
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"chunk_size": 0}, "chunk_size=0"),
+        ({"chunk_size": -3}, "chunk_size=-3"),
+        ({"chunk_size": 2.5}, "chunk_size=2.5"),
+        ({"engine": "fast"}, "engine='fast'"),
+        ({"strategy": "fast"}, "strategy='fast': must be one of keep, gram, tile, keep-grouped, keep-kernel"),
+        ({"compile": "yes"}, "compile='yes': must be True, False or None"),
+        ({"compile": 3}, "compile=3"),
+    ],
+)
+def test_bad_input_is_named_with_its_value(options, message):
+    with pytest.raises(InputError, match=message):
+        Execution(**options)
+
+
+# Memory that runs out.
+
+
+class Scarce:
+    """An engine that has memory for so many examples at once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int, error: Exception | None = None) -> None:
+        self.sizes: list[int] = []
+        self.most, self.error = most, error or torch.OutOfMemoryError("CUDA out of memory")
+        self.real = BookkeepingEngine.__call__
+        monkeypatch.setattr(BookkeepingEngine, "__call__", lambda engine, batch, mask: self(engine, batch, mask))
+
+    def __call__(self, engine: BookkeepingEngine, batch: Any, mask: torch.Tensor) -> Any:
+        self.sizes.append(len(mask))
+        if len(mask) > self.most:
+            raise self.error
+        return self.real(engine, batch, mask)
+
+
+def private(**options: Any) -> Private:
+    model = network()
+    return Private(
+        model,
+        options.pop("loss_fn", cross_entropy),
+        torch.optim.SGD(model.parameters(), lr=1.0),
+        options.pop("plan", plan(expected_batch_size=16, steps=3)),
+        randomness=Randomness(unsafe_seed=7),
+        execution=Execution(preflight=False, **options.pop("execution", {})),
+        **options,
+    )
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError(CPU_MESSAGE)], ids=repr)
+@pytest.mark.parametrize("pad_chunks", [True, False])
+def test_out_of_memory_halves_the_chunk_with_the_same_result(error, pad_chunks, monkeypatch):
+    the_plan = plan(expected_batch_size=16, steps=3)  # rate 1: all sixteen records in each lot
+    expected = list(updates(the_plan, loss_fn=cross_entropy))
+    scarce = Scarce(monkeypatch, 5, error)
+    options = Execution(preflight=False, pad_chunks=pad_chunks)
+    found = list(updates(the_plan, loss_fn=cross_entropy, execution=options))
+    for one, two in zip(found, expected, strict=True):
+        torch.testing.assert_close(flat(one), flat(two), rtol=1e-9, atol=1e-12)
+    assert scarce.sizes == [16, 8, *[4] * 4 * 3]  # halved twice in the first step, and kept
+
+
+def test_the_chunk_is_halved_to_one_and_then_memory_is_really_out(monkeypatch):
+    scarce = Scarce(monkeypatch, 0)
+    run = private(execution={"chunk_size": 7})
+    lot = next(run.batches(records()))
+    with pytest.raises(torch.OutOfMemoryError):
+        run.step(lot)
+    assert scarce.sizes == [7, 4, 2, 1]
+    assert run.steps_done == run.steps_begun == 0
+
+
+def test_memory_that_runs_out_late_in_a_lot_counts_no_example_twice(monkeypatch):
+    """The third chunk fails; what the first two had added is dropped."""
+    the_plan = plan(expected_batch_size=16, steps=1, noise_multiplier=0)
+    (expected,) = updates(the_plan, loss_fn=cross_entropy)
+    real, calls = BookkeepingEngine.__call__, []
+
+    def third_fails(engine, batch, mask):
+        calls.append(len(mask))
+        if len(calls) == 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return real(engine, batch, mask)
+
+    monkeypatch.setattr(BookkeepingEngine, "__call__", third_fails)
+    (found,) = updates(the_plan, loss_fn=cross_entropy, execution=Execution(preflight=False, chunk_size=4))
+    torch.testing.assert_close(flat(found), flat(expected), rtol=1e-9, atol=1e-12)
+    assert calls == [4, 4, 4, *[2] * 8]
+
+
+def test_planted_a_retry_that_keeps_what_was_added_is_rejected(monkeypatch):
+    """A sum that survives the failure would hold the first chunks twice."""
+    kept: dict[str, torch.Tensor] = {}
+
+    def leaky(self, chunks):
+        for batch, mask in chunks:
+            sums, _ = self._add({}, batch, self._full_mask(batch) if mask is None else mask)
+            for name, value in sums.items():
+                kept[name] = kept.get(name, 0) + value
+        return kept
+
+    monkeypatch.setattr(ClippedGrad, "accumulate", leaky)
+    with pytest.raises(AssertionError):
+        test_memory_that_runs_out_late_in_a_lot_counts_no_example_twice(monkeypatch)
+
+
+def test_other_errors_pass_through(monkeypatch):
+    scarce = Scarce(monkeypatch, 0, RuntimeError("expected scalar type Float but found Double"))
+    run = private()
+    lot = next(run.batches(records()))
+    with pytest.raises(RuntimeError, match="expected scalar type"):
+        run.step(lot)
+    assert scarce.sizes == [16]
+    assert not out_of_memory(RuntimeError("CUDA error: an illegal memory access was encountered"))
+    assert out_of_memory(RuntimeError(CPU_MESSAGE))
+    assert out_of_memory(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"))
+
+
+def test_a_retry_draws_and_reserves_nothing_twice(monkeypatch, tmp_path):
+    """Lots, noise and the ledger are those of a run with memory enough."""
+    drawn: list[tuple[int, ...]] = []
+    real = Poisson.indices
+
+    def indices(self, step, examples, randomness):
+        found = real(self, step, examples, randomness)
+        drawn.append((step, *found.tolist()))
+        return found
+
+    monkeypatch.setattr(Poisson, "indices", indices)
+    results, spent = [], []
+    for scarce in (False, True):
+        path = tmp_path / f"{scarce}.db"
+        account = Ledger.create(path, dataset="d", budget=Budget(1e6, 1e-4)).account("d")
+        with monkeypatch.context() as patch:
+            if scarce:
+                Scarce(patch, 3)
+            run = private(plan=plan(expected_batch_size=8, steps=4), account=account)
+            for lot in run.batches(records()):
+                before = run.steps_begun
+                run.step(lot)
+                assert run.steps_begun == before + 1
+        results.append(torch.cat([p.detach().flatten() for p in run.model.parameters()]))
+        spent.append(account.spent())
+    torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-12)
+    assert drawn[:4] == drawn[4:]
+    assert len(drawn) == 8
+    assert spent[0] == spent[1]
+
+
+def test_memory_that_runs_out_after_the_reservation_is_not_retried(monkeypatch):
+    """The noise of a step is drawn once; whatever fails from there on ends the step, and it counts as spent."""
+    run = private()
+    calls = []
+
+    def fails(*arguments):
+        calls.append(arguments)
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(run._noise, "apply_", fails)
+    lot = next(run.batches(records()))
+    with pytest.raises(torch.OutOfMemoryError):
+        run.step(lot)
+    assert len(calls) == 1
+    assert (run.steps_begun, run.steps_done) == (1, 0)
+
+
+# Compilation, with the traced graph in the program's place.
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    monkeypatch.setattr(compiling, "compile_graph", lambda trace, _: lambda arguments: list(trace.graph(*arguments)))
+    monkeypatch.setattr(compiled_engine, "can_compile", lambda device: True)
+
+
+def test_a_compiled_run_is_an_eager_run(traced):
+    the_plan = plan(steps=5)
+    eager = list(updates(the_plan, loss_fn=cross_entropy, execution=Execution(compile=False)))
+    compiled = list(updates(the_plan, loss_fn=cross_entropy, execution=Execution(compile=True)))
+    for one, two in zip(compiled, eager, strict=True):
+        torch.testing.assert_close(flat(one), flat(two), rtol=1e-9, atol=1e-12)
+
+
+def test_a_compiled_run_says_so_and_pads_every_chunk(traced):
+    run = private(plan=plan(steps=3), execution={"compile": True, "chunk_size": 6})
+    for lot in run.batches(records()):
+        run.step(lot)
+    assert "; compiled; 6 examples at once" in run.engine
+    assert len(run._grad._engine._programs) == 1
+
+
+def test_memory_that_runs_out_in_a_compiled_run_forgets_its_programs(traced, monkeypatch):
+    expected = list(updates(plan(expected_batch_size=16), loss_fn=cross_entropy))
+    Scarce(monkeypatch, 5)
+    found = list(updates(plan(expected_batch_size=16), loss_fn=cross_entropy, execution=Execution(compile=True)))
+    for one, two in zip(found, expected, strict=True):
+        torch.testing.assert_close(flat(one), flat(two), rtol=1e-9, atol=1e-12)
+
+
+class Clock:
+    """Seconds that pass by the step."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+        self.now, self.seconds = 0.0, seconds
+        monkeypatch.setattr(execution, "time", types.SimpleNamespace(perf_counter=lambda: self.now))
+
+    def run(self, watch: CompileWatch, steps: int) -> None:
+        for done in range(1, steps + 1):
+            self.now += self.seconds
+            watch.after_step(done)
+
+
+def watched(monkeypatch, steps: int, seconds: float, compile_: bool | None = None) -> list[tuple[int, bool]]:
+    """When compilation started, and whether steps wait for it."""
+    grad = clipped_grad(network(), no_gradient, clipping=plan().clipping)
+    started: list[tuple[int, bool]] = []
+    clock = Clock(monkeypatch, seconds)
+    monkeypatch.setattr(grad, "start_compiling", lambda *, wait: started.append((round(clock.now / seconds), wait)))
+    watch = CompileWatch(Execution(compile=compile_), grad, steps)
+    clock.run(watch, min(steps, 50))
+    return started
+
+
+@pytest.mark.parametrize(
+    ("steps", "seconds", "expected"),
+    [
+        (1008, 0.1, [(8, False)]),  # 100 seconds are left
+        (808, 0.1, []),  # 80
+        (1_000_000, 1e-5, []),
+        (10, 3600.0, [(8, False)]),
+        (8, 3600.0, []),  # nothing is left
+        (5, 3600.0, []),
+    ],
+)
+def test_compilation_starts_in_the_background_where_the_rest_is_long(steps, seconds, expected, monkeypatch):
+    assert watched(monkeypatch, steps, seconds) == expected
+
+
+def test_compilation_that_was_asked_for_starts_at_once_and_one_that_was_forbidden_never(monkeypatch):
+    assert watched(monkeypatch, 10, 1e-3, True) == [(0, True)]
+    assert watched(monkeypatch, 1000, 3600.0, False) == []
+
+
+def test_the_preflight_compiles_nothing(traced, monkeypatch):
+    shapes = []
+    real = compiled_engine.CompiledEngine._compile
+
+    def noted(self, form, batch, mask):
+        shapes.append(len(mask))
+        return real(self, form, batch, mask)
+
+    monkeypatch.setattr(compiled_engine.CompiledEngine, "_compile", noted)
+    model = network()
+    run = Private(
+        model,
+        cross_entropy,
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        plan(steps=2),
+        execution=Execution(compile=True, chunk_size=5),
+    )
+    for lot in run.batches(records()):
+        run.step(lot)
+    assert set(shapes) <= {5}
