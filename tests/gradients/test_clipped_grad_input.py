@@ -1,6 +1,7 @@
 """What clipped_grad is given and must refuse, in one clear line; and what it takes although it looks unusual."""
 
 import collections
+import re
 
 import pytest
 import torch
@@ -218,13 +219,39 @@ class WritesInPlace(nn.Module):
         return out
 
 
+class Sideways(Einsum):
+    """The examples come out in the second dimension."""
+
+    def forward(self, x):
+        return torch.einsum("bi,oi->ob", x, self.table).T
+
+
+WRITTEN_OUT = {
+    "bilinear": (TwoInputs, r"\(both\.bias, both\.weight by torch\.nn\.functional\.bilinear\), at \d+ numbers"),
+    "einsum": (Einsum, r"\(table by torch\.functional\.einsum\), at 12 numbers an example$"),
+    "division": (Divided, r"\(temperature by torch\.Tensor\.\w*div\w*\), at 1 numbers an example$"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_pitfall_30_a_layer_without_a_rule_is_written_out_alone_and_named(name, batch):
+    make, message = WRITTEN_OUT[name]
+    torch.manual_seed(0)
+    model = make().double()
+    x, y = batch[0].double(), batch[1]
+    grad = build("auto", model=model)
+    out = grad(x, y, mask=torch.tensor([True, True, False, True, True]))
+    assert grad.engine == "bookkeeping"
+    assert re.search(message, grad.engine_reason)
+    expected = build("reference", model=model)(x, y, mask=torch.tensor([True, True, False, True, True]))
+    torch.testing.assert_close(out.unsafe_norms, expected.unsafe_norms, rtol=1e-9, atol=1e-9)
+    for parameter, value in expected.grads.items():
+        torch.testing.assert_close(out.grads[parameter], value, rtol=1e-9, atol=1e-9)
+
+
 UNSUPPORTED = {
-    "bilinear": (
-        TwoInputs,
-        r"both\.bias, both\.weight: used by torch\.nn\.functional\.bilinear, which has no layer rule",
-    ),
-    "einsum": (Einsum, r"table: used by torch\.functional\.einsum, which has no layer rule"),
-    "division": (Divided, r"temperature: used by torch\.Tensor\.\w*div\w*, which has no layer rule"),
+    "sideways": (Sideways, r"table: used by torch\.functional\.einsum, which has no layer rule"),
     "custom function": (Scripted, r"hidden: reaches the loss through an operation that cannot be observed"),
     "in-place": (WritesInPlace, r"token: reaches the loss through an operation that cannot be observed"),
 }
@@ -274,7 +301,9 @@ def test_auto_says_why_it_took_bookkeeping(batch):
 
 def test_auto_falls_back_when_a_later_batch_is_refused(batch):
     def loss_fn(model, x, y, squared):
-        return losses(lambda v: model(v) / model.bias.exp(), x, y) if squared else losses(model, x, y)
+        if not squared:
+            return losses(model, x, y)
+        return losses(lambda v: torch.einsum("bi,oi->ob", v, model.weight).T, x, y)
 
     grad = build(loss_fn=loss_fn)
     grad(*batch, False)
@@ -282,7 +311,7 @@ def test_auto_falls_back_when_a_later_batch_is_refused(batch):
     out = grad(*batch, True)
     assert grad.engine == "functional"
     expected = build("reference", loss_fn)(*batch, True)
-    torch.testing.assert_close(out.grads["bias"], expected.grads["bias"])
+    torch.testing.assert_close(out.grads["weight"], expected.grads["weight"])
 
 
 class DependsOnValues(nn.Module):

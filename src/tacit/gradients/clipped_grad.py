@@ -200,6 +200,20 @@ class ClippedGrad:
                 self._engine.full_mask = known
         return known
 
+    def _coverage(self) -> str:
+        """How far the layer rules reach, and what the rest costs."""
+        engine = self._engine.eager if isinstance(self._engine, CompiledEngine) else self._engine
+        rest = dict(engine.written_out) if isinstance(engine, BookkeepingEngine) else {}
+        if not rest:
+            return "bookkeeping, because every trainable parameter is covered by a layer rule"
+        names = {name for names in rest for name in names.split(", ")}
+        numbers = sum(self.parameters[name].numel() for name in names)
+        layers = "; ".join(f"{name} by {operation}" for name, operation in rest.items())
+        return (
+            f"bookkeeping, with gradients written out where there is no layer rule ({layers}), at {numbers} numbers an "
+            "example"
+        )
+
     def _apply(self, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         if isinstance(self._engine, CompiledEngine):
             return self._engine(batch, mask)
@@ -216,7 +230,7 @@ class ClippedGrad:
             self.engine_reason = f"functional, because book-keeping refused {error}"
             result = self._apply(batch, mask)
         if not self._decided and self._engine.name == "bookkeeping":
-            self.engine_reason = "bookkeeping, because every trainable parameter is covered by a layer rule"
+            self.engine_reason = self._coverage()
         self._decided = True
         return result
 

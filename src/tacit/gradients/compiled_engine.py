@@ -6,6 +6,7 @@ the training, and every step until then is an eager one. A model that cannot be 
 
 import contextlib
 import dataclasses
+import time
 from collections.abc import Hashable, Iterator, Mapping
 
 import torch
@@ -17,10 +18,12 @@ from tacit.gradients.compiling import Compilation, Replay, can_compile
 from tacit.gradients.engines import BookkeepingEngine
 from tacit.gradients.model_state import full_precision_is_on, generator_states
 from tacit.gradients.rounding import operand_bits
-from tacit.gradients.tracing import Batch, trace
+from tacit.gradients.tracing import Batch, Program, trace
 
 _TOLERANCE = 1e-2
 _ROUGH_TOLERANCE = 0.5  # with operands cut to ten bits, deep networks differ by several percent from pass to pass
+# Seconds. A longer program hides its launches by itself, and a graph would keep its memory apart from everything else.
+_WORTH_CAPTURING = 0.02
 _SHAPES = 4  # programs at most; a lot of any other shape runs eagerly
 
 
@@ -30,6 +33,7 @@ class _Program:
     records: tuple[Tensor, ...]  # kept, so that no other tensors get their identity
     replay: Replay | None = None
     trusted: bool = False
+    captures: bool | None = None
 
 
 class CompiledEngine:
@@ -137,14 +141,17 @@ class CompiledEngine:
     def _run(self, program: _Program, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         traced = program.compilation.trace
         staying, moving = traced.staying(batch), traced.moving(batch, mask)
-        if mask.is_cuda:
+        if mask.is_cuda and program.captures is None:
+            program.captures = _seconds(program.compilation.program, [*staying, *moving]) < _WORTH_CAPTURING
+        if program.captures:
             if program.replay is None or not program.replay.fits(staying):
                 program.replay = None  # frees its memory before the next one takes as much
                 program.replay = Replay(program.compilation.program, staying, moving)
             results = program.replay(moving, constant=mask if mask is self.full_mask else None)
         else:
-            results = program.compilation.program([*staying, *moving])
-        self.state = "compiled, in one CUDA graph" if mask.is_cuda else "compiled"
+            device = mask.device
+            results = program.compilation.program([*staying, *(t.to(device, non_blocking=True) for t in moving)])
+        self.state = "compiled, in one CUDA graph" if program.captures else "compiled"
         *sums, norms = results
         return dict(zip(traced.names, sums, strict=True)), norms
 
@@ -156,6 +163,18 @@ class CompiledEngine:
             return len(mask), modes, tuple(id(tensor) for tensor in batch.tensors), autocast, bits
         layouts = tuple((leaf.shape, leaf.stride(), leaf.device) for leaf in leaves(batch))
         return len(mask), modes, form_of(batch, len(mask)), layouts, autocast, bits
+
+
+def _seconds(program: Program, inputs: list[Tensor]) -> float:
+    """One run of a program on the GPU, after one to warm up."""
+    device = inputs[0].device
+    inputs = [tensor.to(device) for tensor in inputs]
+    program(list(inputs))
+    torch.cuda.synchronize(device)
+    started = time.perf_counter()
+    program(list(inputs))
+    torch.cuda.synchronize(device)
+    return time.perf_counter() - started
 
 
 def _distance(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float:

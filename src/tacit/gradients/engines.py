@@ -130,6 +130,7 @@ class BookkeepingEngine:
     ) -> None:
         self._model, self._loss_fn, self._bound = model, loss_fn, bound
         self._strategies = strategies or Strategies()
+        self.written_out: list[tuple[str, str]] = []
         self._found: dict[Hashable, tuple[list[list[Step]], bool]] = {}
 
     def __call__(self, batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
@@ -149,6 +150,7 @@ class BookkeepingEngine:
         recorder = Recorder(trainable(self._model), examples, steps)
         with recorder:
             losses = losses_of(self._loss_fn, self._model, batch, examples)
+        self.written_out = recorder.written_out
         return recorder.gradients(losses)
 
     def ways(self, batch: tuple[Any, ...], examples: int) -> list[list[Step]]:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import UnsupportedError
+from tacit.gradients.arguments import tensors_in
 from tacit.gradients.contributions import Direct
 from tacit.gradients.independence import Fingerprint, Pass, Places, check_independence, check_total, fingerprint
 from tacit.gradients.layers.base import at_least_float32
@@ -29,7 +30,6 @@ from tacit.gradients.recorder import (
     Step,
     Use,
     function_name,
-    tensors_in,
 )
 
 _SMALL, _LARGE = 2, 3
@@ -134,42 +134,54 @@ class _Probing:
         }
 
 
+@dataclasses.dataclass(frozen=True)
+class _Shapes:
+    """Of one call: its first output's shape, and those of all tensors among its arguments."""
+
+    function: Function
+    output: torch.Size | None
+    arguments: list[torch.Size]
+
+
 class _ShapeLog(Observer):
-    """Notes the shape of every operation's first output."""
+    """Notes the shapes of every operation's first output and of its arguments."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls: list[tuple[Function, torch.Size | None]] = []
+        self.calls: list[_Shapes] = []
 
     def observe(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = [t.shape for t in tensors_in((args, kwargs))]
         output = function(*args, **kwargs)
-        self.calls.append((function, _shape(output)))
+        self.calls.append(_Shapes(function, _shape(output), given))
         return output
 
 
 class _Planner(Recorder):
     """A recorder that makes the steps instead of following them, by comparison with the smaller batch."""
 
-    def __init__(self, parameters: Mapping[str, Tensor], smaller: Sequence[tuple[Function, torch.Size | None]]) -> None:
+    def __init__(self, parameters: Mapping[str, Tensor], smaller: Sequence[_Shapes]) -> None:
         super().__init__(parameters, _LARGE, ())
         self.found: list[Step] = []
         self._smaller = smaller
         self._call = -1
         self._selection: str | None = None
+        self._arguments: list[torch.Size] = []
 
     def observe(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._call += 1
-        if self._call >= len(self._smaller) or self._smaller[self._call][0] != function:
+        self._arguments = [t.shape for t in tensors_in((args, kwargs))]
+        if self._call >= len(self._smaller) or self._smaller[self._call].function != function:
             raise OtherWayError(
                 "model: takes another way through its code when the batch is larger. Use engine='functional'."
             )
         output = super().observe(function, args, kwargs)
-        if _selects_by_value(function, args, kwargs) and _shape(output) != self._smaller[self._call][1]:
+        if _selects_by_value(function, args, kwargs) and _shape(output) != self._smaller[self._call].output:
             self._selection = function_name(function)
         return output
 
     def next_step(self, function: Function, output: Tensor) -> Step:
-        small = self._smaller[self._call][1]
+        small = self._smaller[self._call].output
         dim, fold = _example_dimension(function, small, output.shape)
         if dim is not None and self._selection:
             raise UnsupportedError(
@@ -177,9 +189,21 @@ class _Planner(Recorder):
                 "not known which example a row belongs to. Compute on all rows and mask the result, or use "
                 "engine='reference'."
             )
-        step = Step(function, dim, fold)
+        step = Step(function, dim, fold, _batched(self._smaller[self._call].arguments, self._arguments))
         self.found.append(step)
         return step
+
+
+def _batched(small: Sequence[torch.Size], large: Sequence[torch.Size]) -> tuple[bool, ...] | None:
+    """Which arguments grow with the batch, in the first dimension alone; ``None`` where any grows otherwise."""
+    if len(small) != len(large):
+        return None
+    grown = [one != other for one, other in zip(small, large, strict=True)]
+    plain = all(
+        not more or (one[:1] == (_SMALL,) and other[:1] == (_LARGE,) and one[1:] == other[1:])
+        for more, one, other in zip(grown, small, large, strict=True)
+    )
+    return tuple(grown) if plain else None
 
 
 def _shape(output: Any) -> torch.Size | None:

@@ -7,11 +7,12 @@ from torch import Tensor
 
 from tacit.core.errors import UnsupportedError
 from tacit.core.privacy import Neighbours
+from tacit.gradients.arguments import tensors_in
 from tacit.gradients.batches import count_examples, distinct_rows, take
 from tacit.gradients.clipped_grad import ClippedGrad, ClippedSum, clipped_grad
 from tacit.gradients.losses import trainable
 from tacit.gradients.model_state import evaluation_mode, full_precision, preserved_generators
-from tacit.gradients.recorder import Function, Observer, tensors_in
+from tacit.gradients.recorder import Function, Observer
 
 _EXAMPLES = 3
 _TOLERANCE = {torch.float64: 1e-7, torch.float32: 2e-3}

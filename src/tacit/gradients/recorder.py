@@ -23,8 +23,10 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from tacit.core.errors import UnsupportedError
+from tacit.gradients.arguments import replaced, tensors_in
 from tacit.gradients.contributions import Contribution, Direct
 from tacit.gradients.layers import ADAPTERS, REWRITES, RULES, Call, Layout, Rule
+from tacit.gradients.layers.any_operation import any_operation
 from tacit.gradients.parameter_gradients import ParameterGradients
 from tacit.gradients.rounding import operand_bits
 
@@ -43,11 +45,14 @@ class Step:
         function: the operation; a pass that calls another one here took another way than the probe.
         dim: the output's dimension that counts examples; ``None`` makes it a derivation.
         fold: how many consecutive rows of that dimension belong to one example.
+        batched: for each tensor of the arguments, whether its first dimension counts examples; ``None`` where that is
+            not so simple.
     """
 
     function: Function
     dim: int | None
     fold: int = 1
+    batched: tuple[bool, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,6 +133,7 @@ class Recorder(Observer):
     Attributes:
         uses: the uses seen so far, in order.
         precision: the coarsest relative rounding error among their outputs.
+        written_out: parameters and operations that have no rule, so that every example's gradient is written out.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor], examples: int, steps: Sequence[Step]) -> None:
@@ -135,6 +141,7 @@ class Recorder(Observer):
         self.examples = examples
         self.uses: list[Use] = []
         self.precision = 0.0
+        self.written_out: list[tuple[str, str]] = []
         self._watched = {id(tensor): Watched(tensor, frozenset([name]), True) for name, tensor in parameters.items()}
         self._steps = steps
         self._position = 0
@@ -158,6 +165,12 @@ class Recorder(Observer):
         stray = [t for t in tensors_in((args, kwargs)) if id(t) in self._watched and not _among(t, call.parameters)]
         if stray:
             raise self.unsupported(function, stray)
+        return self._note(rule, call, roles, output, step)
+
+    def _note(self, rule: Rule, call: Call, roles: Mapping[str, Watched], output: Tensor, step: Step) -> Tensor:
+        """A use, and its output as the start of whatever follows."""
+        function = step.function
+        assert step.dim is not None
         if output.shape[step.dim] != step.fold * self.examples:
             raise UnsupportedError(
                 f"{function_name(function)}: its output has shape {tuple(output.shape)}, where the probe found "
@@ -180,14 +193,26 @@ class Recorder(Observer):
         return output
 
     def _derive(self, function: Function, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """An operation without a rule: fine where it concerns parameters alone, refused where it meets activations."""
+        """An operation without a rule: a derivation, or a use whose gradients are written out."""
         output = function(*args, **kwargs)
         first = next((t for t in tensors_in(output) if t.requires_grad), None)
         if first is None:
             return output
-        if self.next_step(function, first).dim is not None:
-            raise self.unsupported(function, tensors_in((args, kwargs)))
+        step = self.next_step(function, first)
+        if step.dim is not None:
+            return self._write_out(function, args, kwargs, output, step)
         return self._watch_output(output, args, kwargs)
+
+    def _write_out(self, function: Function, args: tuple[Any, ...], kwargs: Any, output: Any, step: Step) -> Tensor:
+        simple = isinstance(output, Tensor) and step.dim == 0 and step.fold == 1 and step.batched is not None
+        if not simple or _writes(function, kwargs):
+            raise self.unsupported(function, tensors_in((args, kwargs)))
+        tensors = list(tensors_in((args, kwargs)))
+        places = {place: t for place, t in enumerate(tensors) if id(t) in self._watched}
+        rule, call = any_operation(function_name(function), function, (args, kwargs), places, step.batched or ())
+        roles = {str(place): self._watched[id(t)] for place, t in places.items()}
+        self.written_out.append((", ".join(sorted(set().union(*(w.names for w in roles.values())))), rule.name))
+        return self._note(rule, call, roles, function(*_detach(args, roles), **_detach(kwargs, roles)), step)
 
     def _watch(self, function: Function, args: tuple[Any, ...], kwargs: Any) -> Any:
         return self._watch_output(function(*args, **kwargs), args, kwargs)
@@ -276,27 +301,10 @@ def _pull_back(derived: Watched, uses: Sequence[Contribution], tensors: Mapping[
     return {name: grad for name, grad in zip(names, pulled, strict=True) if grad is not None}
 
 
-def tensors_in(tree: Any) -> Iterator[Tensor]:
-    """All tensors in arguments or results."""
-    if isinstance(tree, Tensor):
-        yield tree
-    elif isinstance(tree, list | tuple):
-        for item in tree:
-            yield from tensors_in(item)
-    elif isinstance(tree, dict):
-        yield from tensors_in(list(tree.values()))
-
-
 def _detach(arguments: Any, roles: Mapping[str, Watched]) -> Any:
     """The arguments with the watched tensors detached, so that no gradient is computed for them."""
     watched = {id(w.tensor) for w in roles.values()}
-
-    def plain(value: Any) -> Any:
-        return value.detach() if isinstance(value, Tensor) and id(value) in watched else value
-
-    if isinstance(arguments, dict):
-        return {key: plain(value) for key, value in arguments.items()}
-    return tuple(plain(value) for value in arguments)
+    return replaced(arguments, [t.detach() if id(t) in watched else t for t in tensors_in(arguments)])
 
 
 def _precision(output: Tensor) -> float:
@@ -305,6 +313,12 @@ def _precision(output: Tensor) -> float:
     if output.dtype != torch.float32:
         return eps
     return max(2.0 ** (1 - operand_bits()), 2.0**-10 if output.is_cuda else eps)
+
+
+def _writes(function: Function, kwargs: Mapping[str, Any]) -> bool:
+    """Whether an operation writes to one of its arguments: run again, it would find them changed."""
+    name = function_name(function).rpartition(".")[2]
+    return "out" in kwargs or name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
 
 
 def _among(tensor: Tensor, tensors: Mapping[str, Tensor]) -> bool:
