@@ -35,13 +35,13 @@ CPU_MESSAGE = "[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't 
 )
 def test_the_first_chunk_holds_nearly_every_lot(sampler, expected):
     the_plan = plan(expected_batch_size=64, examples=1024, sampler=sampler)
-    assert first_chunk_size(Execution(), the_plan, network(), 1024) == expected == -(-expected // 8) * 8
+    assert first_chunk_size(Execution(), the_plan, network()) == expected == -(-expected // 8) * 8
 
 
 def test_nearly_every_poisson_lot_fits_into_the_first_chunk():
     for mean, examples in ((8, 100), (64, 10_000), (500, 60_000)):
         the_plan = plan(expected_batch_size=mean, examples=examples)
-        size = first_chunk_size(Execution(), the_plan, network(), examples)
+        size = first_chunk_size(Execution(), the_plan, network())
         randomness = Randomness(unsafe_seed=1)
         lots = [len(the_plan.sampler.indices(step, examples, randomness)) for step in range(300)]
         assert np.mean(np.array(lots) <= size) > 0.99
@@ -51,20 +51,22 @@ def test_nearly_every_poisson_lot_fits_into_the_first_chunk():
 def test_a_truncated_sampler_limits_the_chunk():
     sampler = TruncatedPoisson(sampling_rate=64 / 1024, examples=1024, max_batch_size=70)
     the_plan = plan(expected_batch_size=63, examples=1024, sampler=sampler)
-    assert first_chunk_size(Execution(), the_plan, network(), 1024) == 70
+    assert first_chunk_size(Execution(), the_plan, network()) == 70
 
 
-def test_the_first_chunk_is_at_least_one_and_at_most_what_there_is():
-    the_plan = plan()
-    assert first_chunk_size(Execution(), the_plan, network(), 0) == 1
-    assert first_chunk_size(Execution(), the_plan, network(), 1) == 1
-    assert first_chunk_size(Execution(), the_plan, network(), 5) == 5
-    large = plan(expected_batch_size=50_000, examples=60_000)
-    assert first_chunk_size(Execution(), large, network(), 60_000) == 1024
+def test_the_first_chunk_is_at_least_one_and_an_even_part_of_a_large_lot(monkeypatch):
+    assert first_chunk_size(Execution(), plan(expected_batch_size=1, examples=1), network()) == 1
+    large = plan(expected_batch_size=50_000, examples=60_000, sampler="fixed-size")
+    assert first_chunk_size(Execution(), large, network()) == 1024
+    two = plan(expected_batch_size=1100, examples=60_000, sampler="fixed-size")
+    assert first_chunk_size(Execution(), two, network()) == 552  # two halves of 550, in steps of eight
     with torch.device("meta"):
         wide = nn.Linear(20_000, 20_000)
-    assert first_chunk_size(Execution(), large, wide, 60_000) == 1  # its gradient alone has more than 2^28 numbers
-    assert first_chunk_size(Execution(chunk_size=7), large, wide, 60_000) == 7
+    monkeypatch.setattr(execution, "_memory_numbers", lambda: 10**9)
+    assert first_chunk_size(Execution(), large, wide) == 2  # 4e8 numbers an example
+    monkeypatch.setattr(execution, "_memory_numbers", lambda: 10**8)
+    assert first_chunk_size(Execution(), large, wide) == 1
+    assert first_chunk_size(Execution(chunk_size=7), large, wide) == 7
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,18 @@ def leaves(tree: Any) -> Iterator[Tensor]:
             yield from leaves(value)
 
 
+def numbers_in(tree: Any) -> Iterator[float]:
+    """All Python numbers of the tree, in order."""
+    if isinstance(tree, bool | int | float):
+        yield tree
+    elif isinstance(tree, Mapping):
+        for value in tree.values():
+            yield from numbers_in(value)
+    elif isinstance(tree, list | tuple):
+        for value in tree:
+            yield from numbers_in(value)
+
+
 def map_leaves(function: Callable[[Tensor], Any], tree: Any) -> Any:
     """The same tree with ``function`` applied to every tensor; everything else is kept as it is."""
     if isinstance(tree, Tensor):

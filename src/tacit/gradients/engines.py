@@ -175,9 +175,21 @@ class BookkeepingEngine:
         """
         return self.modes(), form_of(batch, examples)
 
+    @property
+    def largest_norm(self) -> float:
+        """What one example adds at most."""
+        return self._bound.total
+
     def modes(self) -> tuple[bool, ...]:
         """Whether each module is in training mode."""
         return tuple(module.training for module in self._model.modules())
+
+    def settings(self) -> Hashable:
+        """Every module, and every plain value that it holds, such as its mode or a temperature."""
+        return tuple(
+            (id(module), *(value for value in vars(module).values() if isinstance(value, bool | int | float | str)))
+            for module in self._model.modules()
+        )
 
     @property
     def parts(self) -> tuple[nn.Module, LossFunction, BoundClipping, Strategies]:

@@ -58,19 +58,19 @@ def stirred(parameters: Mapping[str, Tensor]) -> Iterator[None]:
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """Products of float32 numbers in float32 for a while: what is compared should not differ by how it was rounded."""
-    matmul, convolution = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cudnn.allow_tf32 = False
+    """Products of float32 numbers in float32 for a while: what is compared should not differ by how it was rounded.
+
+    Where the precision was set by torch's newer interface it stays as it is, since torch refuses to mix the two.
+    """
+    try:
+        matmul, convolution = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = False
+    except RuntimeError:
+        yield
+        return
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(matmul)
         torch.backends.cudnn.allow_tf32 = convolution
-
-
-def full_precision_is_on() -> bool:
-    """Whether products of float32 numbers are taken in float32."""
-    reduced = torch.get_float32_matmul_precision() != "highest"
-    convolutions = torch.cuda.is_available() and torch.backends.cudnn.allow_tf32
-    return not (reduced or convolutions)

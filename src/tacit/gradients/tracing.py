@@ -32,12 +32,12 @@ class Trace:
     Attributes:
         graph: takes the tensors of ``state``, those of the batch (or, for `Rows`, all records and the index), and the
             mask; gives one sum for each name, then the norms.
-        state: the model's parameters and buffers, whose present values every call takes.
+        state: where the model's parameters and buffers are found; every call takes those that are there now.
         names: the parameters that have a sum.
     """
 
     graph: GraphModule
-    state: tuple[Tensor, ...]
+    state: tuple[tuple[nn.Module, str], ...]
     names: tuple[str, ...]
 
     @property
@@ -49,7 +49,7 @@ class Trace:
     def staying(self, batch: Batch) -> list[Tensor]:
         """The graph's first arguments, which lie in the same places from step to step."""
         records = batch.tensors if isinstance(batch, Rows) else ()
-        return [*(tensor.detach() for tensor in self.state), *records]
+        return [*(getattr(module, name).detach() for module, name in self.state), *records]
 
     def moving(self, batch: Batch, mask: Tensor) -> list[Tensor]:
         """The graph's other arguments, which are new in every step."""
@@ -109,6 +109,7 @@ def trace(
     computation = _Computation(model, loss_fn, bound, strategies, steps)
     state = {**dict(computation.named_parameters()), **dict(computation.named_buffers())}
     requires_grad = {name: tensor.requires_grad for name, tensor in state.items()}
+    homes = tuple((computation.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2]) for name in state)
     found: list[str] = []
 
     def run(*inputs: Tensor) -> list[Tensor]:
@@ -119,7 +120,7 @@ def trace(
         found[:] = list(sums)
         return [*sums.values(), norms]
 
-    trace = Trace(GraphModule({}, Graph()), tuple(state.values()), ())
+    trace = Trace(GraphModule({}, Graph()), homes, ())
     values = [*trace.staying(batch), *trace.moving(batch, mask)]
     try:
         graph = make_fx(run, tracing_mode="fake", _allow_non_fake_inputs=True)(*values)

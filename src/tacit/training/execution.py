@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 import time
 
 import torch
@@ -16,7 +17,6 @@ from tacit.gradients.strategies import check_strategy
 from tacit.plan import DPSGD
 
 _LARGEST_CHUNK = 1024
-_CHUNK_NUMBERS = 2**28  # 1 GiB of float32
 _MULTIPLE = 8  # what matrix units like
 _SPREADS = 4  # standard deviations of a lot's size that a chunk holds beyond the mean
 _FIRST_TIMED, _LAST_TIMED = 3, 8
@@ -30,8 +30,8 @@ class Execution:
     Attributes:
         engine: ``auto``, ``bookkeeping``, ``functional`` or ``reference``.
         chunk_size: how many examples are worked on at once. By default a whole lot on a GPU, and on the CPU at most
-            1024 and as many as keep per-example gradients below 1 GiB if all of them are written out. Where memory runs
-            out it is halved.
+            1024 and as many as keep per-example gradients within a quarter of the memory if all of them are written
+            out. Where memory runs out it is halved.
         pad_chunks: pads every chunk to ``chunk_size`` with masked examples, so that all have one shape; compiled
             steps always do.
         preflight: compares the engine with the reference on three examples before the first step.
@@ -56,18 +56,27 @@ class Execution:
             raise InputError(f"compile={self.compile!r}: must be True, False or None, which waits until it pays.")
 
 
-def first_chunk_size(execution: Execution, plan: DPSGD, model: nn.Module, records: int) -> int:
-    """The physical batch to try first: one that nearly every lot fits into, in steps of eight."""
+def first_chunk_size(execution: Execution, plan: DPSGD, model: nn.Module) -> int:
+    """The physical batch to try first: one that nearly every lot fits into, or an even part of it; by eights.
+
+    From public quantities alone, since it is shown.
+    """
     if execution.chunk_size is not None:
         return execution.chunk_size
-    mean = plan.sampler.expected_batch_size(records)
-    usual = math.ceil((mean + _SPREADS * math.sqrt(mean)) / _MULTIPLE) * _MULTIPLE
-    size = max(1, min(plan.sampler.largest_batch_size(records), usual))
+    mean = plan.sampler.expected_batch_size(plan.examples)
+    largest = plan.sampler.largest_batch_size(plan.examples)
+    size = min(largest, math.ceil(mean + _SPREADS * math.sqrt(mean)))
     parameters = trainable(model).values()
-    if next(iter(parameters)).is_cuda:
-        return size
-    trained = sum(parameter.numel() for parameter in parameters)
-    return max(1, min(size, _LARGEST_CHUNK, _CHUNK_NUMBERS // trained))
+    if not next(iter(parameters)).is_cuda:
+        trained = sum(parameter.numel() for parameter in parameters)
+        parts = math.ceil(size / max(1, min(_LARGEST_CHUNK, _memory_numbers() // trained)))
+        size = math.ceil(size / parts)
+    return size if size < _MULTIPLE else min(largest, math.ceil(size / _MULTIPLE) * _MULTIPLE)
+
+
+def _memory_numbers() -> int:
+    """How many float32 numbers a quarter of this machine's memory holds."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4 // 4
 
 
 class CompileWatch:

@@ -26,7 +26,8 @@ class Update:
     def __call__(self, parameters: Mapping[str, nn.Parameter], gradient: Mapping[str, Tensor]) -> None:
         """One step of the optimizer."""
         self._place(parameters, gradient)
-        if self._given_up or not all(tensor.is_cuda for tensor in gradient.values()):
+        hooked = self._optimizer._optimizer_step_pre_hooks or self._optimizer._optimizer_step_post_hooks
+        if self._given_up or hooked or not all(tensor.is_cuda for tensor in gradient.values()):
             self._optimizer.step()
             return
         facts = self._facts()
@@ -58,10 +59,14 @@ class Update:
         return [
             (
                 [(p.data_ptr(), 0 if p.grad is None else p.grad.data_ptr()) for p in group["params"]],
+                [value.data_ptr() for p in group["params"] for value in self._buffers(p)],
                 [(key, value) for key, value in group.items() if key != "params"],
             )
             for group in self._optimizer.param_groups
         ]
+
+    def _buffers(self, parameter: Tensor) -> list[Tensor]:
+        return [value for value in self._optimizer.state.get(parameter, {}).values() if isinstance(value, Tensor)]
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
