@@ -56,6 +56,7 @@ class Contender:
         needs: a package without which it cannot run.
         device: the one kind of device that it is for, if it is.
         compiles: whether it compiles, which takes tens of seconds a model on a CPU.
+        patient: takes seconds a step on a CPU, and runs there only where it is asked for.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Contender:
     needs: str | None = None
     device: str | None = None
     compiles: bool = False
+    patient: bool = False
 
 
 def refusing(contender: Contender, reason: str) -> Contender:

@@ -22,8 +22,8 @@ CONTENDERS: Mapping[str, Contender] = MappingProxyType(
 def chosen(names: Sequence[str] | None, device: torch.device) -> list[Contender]:
     """The contenders of these names, plain training first among them so that there is something to compare with.
 
-    Without names: all that are installed. On a CPU those that compile are left out, since that takes longer than the
-    whole measurement.
+    Without names: all that are installed. On a CPU plain training and peers that compile are left out, and those that
+    take seconds a step.
     """
     if names is None:
         return [c for c in CONTENDERS.values() if _why_not(c, device) is None and _is_quick(c, device)]
@@ -33,7 +33,7 @@ def chosen(names: Sequence[str] | None, device: torch.device) -> list[Contender]
 
 
 def _is_quick(contender: Contender, device: torch.device) -> bool:
-    return device.type == "cuda" or not contender.compiles
+    return device.type == "cuda" or not (contender.compiles or contender.patient)
 
 
 def _why_not(contender: Contender, device: torch.device) -> str | None:

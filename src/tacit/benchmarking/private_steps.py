@@ -50,21 +50,13 @@ class PrivateStep(DescribedStep):
         return self._private.engine
 
 
-def default_execution(task: Task) -> Execution:
-    """What a long run settles on by itself on a GPU: the compiled step, waited for. On a CPU the eager one, since
-    compilation in the background would disturb whoever is measured next.
-    """
-    return Execution(compile=task.device.type == "cuda")
-
-
-def private_step(execution_for: Callable[[Task], Execution]) -> Callable[[Task], Step]:
-    """Builds a `PrivateStep` with the execution for a task."""
-    return lambda task: PrivateStep(task, execution_for(task))
+def private_step(execution: Execution) -> Callable[[Task], Step]:
+    """Builds a `PrivateStep` with this execution."""
+    return lambda task: PrivateStep(task, execution)
 
 
 CONTENDERS = (
-    Contender("tacit", private_step(default_execution)),
-    Contender("tacit-compiled", private_step(lambda _: Execution(compile=True)), device="cpu", compiles=True),
-    Contender("tacit-eager", private_step(lambda _: Execution(compile=False)), device="cuda"),
-    Contender("tacit-functional", private_step(lambda _: Execution(engine="functional", compile=False))),
+    Contender("tacit", private_step(Execution(compile=True))),  # what a long run settles on by itself, waited for
+    Contender("tacit-eager", private_step(Execution(compile=False))),
+    Contender("tacit-functional", private_step(Execution(engine="functional", compile=False)), patient=True),
 )

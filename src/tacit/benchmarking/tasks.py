@@ -197,7 +197,7 @@ _ALL = (
         build=lambda size: perceptron(_MLP_INPUTS, size.width, size.depth, size.outputs),
         records=_rows,
         large=Size(4096, width=1000, depth=1),
-        small=Size(256, width=1000, depth=1),
+        small=Size(2048, width=1000, depth=1),
     ),
     Workload(
         "cnn",

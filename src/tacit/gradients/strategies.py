@@ -28,7 +28,7 @@ _WORTH_TIMING = 1e7  # multiplications; below that a wrong guess costs less than
 _HOPELESS = 12  # times the best guess
 _KEPT_AT_MOST = 4.0  # times the numbers that the layer's input and output gradient hold
 _REPEATS = 3
-_RUNS = 2
+_RUNS = {"cuda": 3, "cpu": 1}
 _BYTES_A_SECOND = {"cuda": 2e12, "cpu": 5e9}  # of memory; roughly
 
 
@@ -128,10 +128,10 @@ def _captured(work: Callable[[], object]) -> Callable[[], object]:
 def _seconds(work: Callable[[], object], device: torch.device) -> float:
     _wait(device)
     start = time.perf_counter()
-    for _ in range(_RUNS):
+    for _ in range(_RUNS[device.type]):
         work()
     _wait(device)
-    return (time.perf_counter() - start) / _RUNS
+    return (time.perf_counter() - start) / _RUNS[device.type]
 
 
 def _reading_seconds(use: Contribution, way: Way) -> float:

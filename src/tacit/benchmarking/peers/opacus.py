@@ -67,7 +67,9 @@ def _optimizer(kind: str, model: nn.Module, task: Task) -> Any:
 
 
 CONTENDERS = (
-    Contender("opacus-hooks", grad_sample_step("GradSampleModule"), needs="opacus"),
-    Contender("opacus-expanded-weights", grad_sample_step("GradSampleModuleExpandedWeights"), needs="opacus"),
+    Contender("opacus-hooks", grad_sample_step("GradSampleModule"), needs="opacus", patient=True),
+    Contender(
+        "opacus-expanded-weights", grad_sample_step("GradSampleModuleExpandedWeights"), needs="opacus", patient=True
+    ),
     Contender("opacus-ghost", ghost_step, needs="opacus"),
 )
