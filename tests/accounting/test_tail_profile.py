@@ -20,7 +20,8 @@ def slow_delta(first: int, loss: LossDistribution, count: int, spacing: float, e
         masses = np.convolve(masses, loss.masses)
     losses = spacing * (count * first + np.arange(masses.size))
     above = losses > epsilon
-    return float(masses[above] @ -np.expm1(epsilon - losses[above])) + 1 - (1 - loss.infinity_mass) ** count
+    infinite = 1 - (1 - loss.infinity_mass) ** count
+    return float(masses[above] @ -np.expm1(epsilon - losses[above])) + infinite
 
 
 @given(st.floats(0.5, 3), st.floats(0.02, 1), st.integers(2, 12), st.floats(0.3, 6), st.floats(0.1, 3), st.booleans())

@@ -15,6 +15,7 @@ from tacit.core.randomness import Randomness
 from tacit.gradients import ClippedGrad, clipped_grad, compiled_engine, compiling
 from tacit.gradients.engines import BookkeepingEngine
 from tacit.ledger import Ledger
+from tacit.mechanisms import StepNoise
 from tacit.sampling import Poisson, TruncatedPoisson
 from tacit.training import Execution, Private, execution
 from tacit.training.execution import CompileWatch, first_chunk_size, out_of_memory
@@ -287,7 +288,8 @@ def watched(monkeypatch, steps: int, seconds: float, compile_: bool | None = Non
     started: list[tuple[int, bool]] = []
     clock = Clock(monkeypatch, seconds)
     monkeypatch.setattr(grad, "start_compiling", lambda *, wait: started.append((round(clock.now / seconds), wait)))
-    watch = CompileWatch(Execution(compile=compile_), grad, steps)
+    monkeypatch.setattr(execution, "can_compile", lambda device: False)
+    watch = CompileWatch(Execution(compile=compile_), grad, StepNoise(plan().mechanism(1.0), 8), steps)
     clock.run(watch, min(steps, 50))
     return started
 

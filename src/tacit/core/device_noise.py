@@ -44,7 +44,7 @@ Floats = npt.NDArray[np.floating]
 WholeNumbers = npt.NDArray[np.signedinteger]
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-_TILE_BLOCKS = 128  # normal k of block j in a tile goes to value 128 k + j of the tile: part of the noise's definition
+TILE_BLOCKS = 128  # normal k of block j in a tile goes to value 128 k + j of the tile: part of the noise's definition
 _CHUNK_TILES = 104  # worked on at once by a thread: long beside what a call costs, and little enough for its cache
 
 
@@ -83,6 +83,19 @@ def add_normal_(values: Tensor, scale: float, key: Tensor, nonce: Nonce) -> None
             chacha_normal.add_normal_(values, scale, key, nonce)
     else:
         _add_on_cpu(values, scale, key, nonce)
+
+
+def add_normal_from_tile_(values: Tensor, scale: float, key: Tensor, nonce: Nonce, first: int) -> None:
+    """`add_normal_` for the values from tile ``first`` on, float32 on the CPU: what a faster loop leaves over.
+
+    A tile holds the normals of 128 blocks.
+    """
+    _check(values, key)
+    held = values.detach().view(-1).numpy()
+    tiles = _ceil_divide(held.size, TILE_BLOCKS * _normals_per_block(values.dtype))
+    firsts = range(first, tiles, _CHUNK_TILES)
+    _add_chunks(held, scale, key.numpy().view(np.uint32), nonce, firsts, min(_CHUNK_TILES, max(1, tiles - first)))
+    torch.autograd.graph.increment_version(values)
 
 
 def _check(values: Tensor, key: Tensor) -> None:
@@ -138,7 +151,7 @@ def _add_shares(values: Floats, scale: float, key: Words, nonce: Nonce) -> None:
     Threads of our own meet once, where torch's would meet after each operation: on a busy machine that costs far more
     than the operations do. OpenSSL and numpy hold no lock of the interpreter while they compute.
     """
-    tiles = _ceil_divide(values.size, _TILE_BLOCKS * _normals_per_block(values.dtype))
+    tiles = _ceil_divide(values.size, TILE_BLOCKS * _normals_per_block(values.dtype))
     threads = max(1, min(torch.get_num_threads(), tiles // _CHUNK_TILES))
     chunk_tiles = _ceil_divide(tiles, threads * _ceil_divide(tiles, threads * _CHUNK_TILES))
     firsts = range(0, tiles, chunk_tiles)
@@ -159,12 +172,12 @@ def _ceil_divide(count: int, by: int) -> int:
 
 def _add_chunks(values: Floats, scale: float, key: Words, nonce: Nonce, firsts: range, chunk_tiles: int) -> None:
     """Adds to the chunks that begin at the tiles ``firsts``, one after another in the same memory."""
-    tile = _TILE_BLOCKS * _normals_per_block(values.dtype)
+    tile = TILE_BLOCKS * _normals_per_block(values.dtype)
     draw = _Draw.prepare(chunk_tiles, values.dtype)
     for first in firsts:
         part = values[first * tile : (first + chunk_tiles) * tile]
-        words = draw.stream[: _TILE_BLOCKS * _ceil_divide(part.size, tile)]
-        chacha.write_keystream(words.view(np.uint8).reshape(-1), key, nonce, first * _TILE_BLOCKS)
+        words = draw.stream[: TILE_BLOCKS * _ceil_divide(part.size, tile)]
+        chacha.write_keystream(words.view(np.uint8).reshape(-1), key, nonce, first * TILE_BLOCKS)
         _compute(draw)
         _add_tiles(part, scale, draw.radii, draw.sines)
 
@@ -174,7 +187,7 @@ def _add_tiles(values: Floats, scale: float, radii: Floats, sines: Floats) -> No
     radii *= radii.dtype.type(scale * math.sqrt(2.0))
     sines *= radii
     noise = sines.transpose(1, 2, 0, 3)  # tile, pair, half of a pair, block
-    tile = 2 * radii.shape[1] * _TILE_BLOCKS
+    tile = 2 * radii.shape[1] * TILE_BLOCKS
     whole, rest = divmod(values.size, tile)
     by_tile = values[: whole * tile].reshape(whole, *noise.shape[1:])
     by_tile += noise[:whole]
@@ -199,8 +212,8 @@ class _Draw:
     @classmethod
     def prepare(cls, tiles: int, dtype: np.dtype[np.floating]) -> "_Draw":
         whole_number = np.int64 if dtype == np.float64 else np.int32
-        stream = np.empty((tiles * _TILE_BLOCKS, chacha.BLOCK_WORDS), dtype=np.uint32)
-        slots = np.empty((4, tiles, _normals_per_block(dtype) // 2, _TILE_BLOCKS), dtype=whole_number)
+        stream = np.empty((tiles * TILE_BLOCKS, chacha.BLOCK_WORDS), dtype=np.uint32)
+        slots = np.empty((4, tiles, _normals_per_block(dtype) // 2, TILE_BLOCKS), dtype=whole_number)
         turns = np.empty_like(slots[:2])
         return cls(stream, slots, turns, turns[1].view(dtype), slots[2:].view(dtype))
 
@@ -217,14 +230,14 @@ def _compute(draw: _Draw) -> None:
 
 def _take_words(draw: _Draw) -> None:
     """High word of the radius, low word and angle, into a slot each; the last word of a block is left over."""
-    words = draw.stream.view(np.int32).reshape(-1, _TILE_BLOCKS, chacha.BLOCK_WORDS)
+    words = draw.stream.view(np.int32).reshape(-1, TILE_BLOCKS, chacha.BLOCK_WORDS)
     for index in range(3):
         draw.slots[index] = words[:, :, index:15:3].swapaxes(1, 2)
 
 
 def _take_wide_words(draw: _Draw) -> None:
     """64-bit radii into slot 0, 64-bit angles into slot 2; of their two words the high one comes first."""
-    words = draw.stream.view(np.int32).reshape(-1, _TILE_BLOCKS, chacha.BLOCK_WORDS)
+    words = draw.stream.view(np.int32).reshape(-1, TILE_BLOCKS, chacha.BLOCK_WORDS)
     halves = draw.slots.view(np.int32)
     for slot in (0, 2):
         halves[slot, :, :, 1::2] = words[:, :, slot::4].swapaxes(1, 2)

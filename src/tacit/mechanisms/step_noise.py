@@ -1,12 +1,15 @@
 """The noise of a training step: on all gradients at once, in place, where they are."""
 
+import contextlib
 import dataclasses
+import threading
 from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from tacit.core.chacha import Nonce, nonces_for
+from tacit.core.compiled_noise import Adder, compiled_adder
 from tacit.core.device_noise import add_normal_, key_tensor
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_positive
@@ -36,6 +39,18 @@ class StepNoise:
         self._captured: _Captured | None = None
         self._previous: tuple[int, ...] = ()
         self._nonces: dict[str, Nonce] = {}
+        self._compiled: Adder | None = None
+
+    def compile(self, *, wait: bool) -> None:
+        """Compiles the noise's arithmetic for the CPU, in the background unless told to wait."""
+        thread = threading.Thread(target=self._compile, daemon=True)
+        thread.start()
+        if wait:
+            thread.join()
+
+    def _compile(self) -> None:
+        with contextlib.suppress(Exception):  # without a compiler the ordinary way does
+            self._compiled = compiled_adder()
 
     def apply_(self, sums: Mapping[str, Tensor], randomness: Randomness, step: int) -> None:
         """Adds the noise of one step and divides."""
@@ -60,7 +75,8 @@ class StepNoise:
         scale = self._mechanism.scale
         if scale:
             for tensor, nonce in zip(values, self._nonces.values(), strict=True):
-                add_normal_(tensor, scale if tensor.dtype == torch.float64 else scale * _ROUNDING, key, nonce)
+                add = self._compiled or add_normal_
+                add(tensor, scale if tensor.dtype == torch.float64 else scale * _ROUNDING, key, nonce)
         torch._foreach_div_(list(values), self._divisor)
 
     def _check_finite(self, values: Sequence[Tensor]) -> None:

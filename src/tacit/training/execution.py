@@ -11,9 +11,11 @@ from torch import nn
 from tacit.core.errors import InputError
 from tacit.core.validation import check_choice, check_count
 from tacit.gradients import ClippedGrad
+from tacit.gradients.compiling import can_compile
 from tacit.gradients.engines import ENGINES
 from tacit.gradients.losses import trainable
 from tacit.gradients.strategies import check_strategy
+from tacit.mechanisms import StepNoise
 from tacit.plan import DPSGD
 
 _LARGEST_CHUNK = 1024
@@ -82,12 +84,12 @@ def _memory_numbers() -> int:
 class CompileWatch:
     """Starts the compilation of a run's step where it will pay."""
 
-    def __init__(self, execution: Execution, grad: ClippedGrad, steps: int) -> None:
-        self._grad, self._steps = grad, steps
+    def __init__(self, execution: Execution, grad: ClippedGrad, noise: StepNoise, steps: int) -> None:
+        self._grad, self._noise, self._steps = grad, noise, steps
         self._open = execution.compile is None
         self._started = 0.0
         if execution.compile:
-            grad.start_compiling(wait=True)
+            self._start(wait=True)
 
     def after_step(self, done: int) -> None:
         """Times a few early steps, and compares the rest of the run with what compiling costs."""
@@ -102,7 +104,13 @@ class CompileWatch:
         self._open = False
         rest = (time.perf_counter() - self._started) / (_LAST_TIMED - _FIRST_TIMED) * (self._steps - done)
         if rest > _WORTH_COMPILING.get(device.type, math.inf):
-            self._grad.start_compiling(wait=False)
+            self._start(wait=False)
+
+    def _start(self, *, wait: bool) -> None:
+        self._grad.start_compiling(wait=wait)
+        device = next(self._grad.model.parameters()).device
+        if device.type == "cpu" and can_compile(device):
+            self._noise.compile(wait=wait)
 
 
 def out_of_memory(error: RuntimeError) -> bool:

@@ -84,7 +84,7 @@ class Private:
         )
         self._noise = StepNoise(plan.mechanism(self._grad.sensitivity(Neighbours.ADD_REMOVE)), plan.expected_batch_size)
         self._update = Update(optimizer)
-        self._watch = CompileWatch(self.execution, self._grad, plan.steps)
+        self._watch = CompileWatch(self.execution, self._grad, self._noise, plan.steps)
         self._chunk_size: int | None = None
         self._preflight_due = self.execution.preflight
         self._reservation = (
