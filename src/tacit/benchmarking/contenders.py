@@ -56,7 +56,7 @@ class Contender:
         needs: a package without which it cannot run.
         device: the one kind of device that it is for, if it is.
         compiles: whether it compiles, which takes tens of seconds a model on a CPU.
-        patient: takes seconds a step on a CPU, and runs there only where it is asked for.
+        patient: has no place in a quick look, and runs on a CPU only where it is asked for.
     """
 
     name: str

@@ -22,8 +22,8 @@ CONTENDERS: Mapping[str, Contender] = MappingProxyType(
 def chosen(names: Sequence[str] | None, device: torch.device) -> list[Contender]:
     """The contenders of these names, plain training first among them so that there is something to compare with.
 
-    Without names: all that are installed. On a CPU plain training and peers that compile are left out, and those that
-    take seconds a step.
+    Without names: all that are installed. On a CPU, where a look should be quick, plain training and peers that compile
+    are left out, and those that take seconds a step.
     """
     if names is None:
         return [c for c in CONTENDERS.values() if _why_not(c, device) is None and _is_quick(c, device)]

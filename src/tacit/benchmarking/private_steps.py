@@ -57,6 +57,6 @@ def private_step(execution: Execution) -> Callable[[Task], Step]:
 
 CONTENDERS = (
     Contender("tacit", private_step(Execution(compile=True))),  # what a long run settles on by itself, waited for
-    Contender("tacit-eager", private_step(Execution(compile=False))),
+    Contender("tacit-eager", private_step(Execution(compile=False)), patient=True),
     Contender("tacit-functional", private_step(Execution(engine="functional", compile=False)), patient=True),
 )

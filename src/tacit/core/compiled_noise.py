@@ -4,6 +4,7 @@ Bits and law are the same, and so is the noise up to rounding. Compiling takes a
 compile their step as well.
 """
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -31,14 +32,11 @@ def compiled_adder() -> Adder:
 
     Raises whatever the compiler does where there is none.
     """
+    draw = _compiled_loop()
     stream = np.empty((_TILES * TILE_BLOCKS, chacha.BLOCK_WORDS), dtype=np.uint32)
     words = torch.zeros(_TILES, chacha.BLOCK_WORDS, TILE_BLOCKS, dtype=torch.int32)
     octets = stream.view(np.uint8).reshape(-1)
     blocks = torch.from_numpy(stream.view(np.int32)).view(_TILES, TILE_BLOCKS, chacha.BLOCK_WORDS)
-    shapes = (words, torch.zeros(_CHUNK), torch.zeros(()))
-    with torch.no_grad():
-        # Without dynamo's guards, which would take as long as a chunk does.
-        draw = torch._inductor.compile(make_fx(_add_chunk_)(*shapes), list(shapes), {"cpp.vec_isa_ok": True})
 
     def add(values: Tensor, scale: float, key: Tensor, nonce: Nonce) -> None:
         whole = values.numel() // _CHUNK
@@ -56,6 +54,18 @@ def compiled_adder() -> Adder:
         add_normal_from_tile_(values, scale, key, nonce, whole * _TILES)
 
     return add
+
+
+@functools.cache
+def _compiled_loop() -> Callable[[Tensor, Tensor, Tensor], object]:
+    """`_add_chunk_` for one chunk, compiled once a process, and without guards that would take as long as the chunk."""
+    words = torch.zeros(_TILES, chacha.BLOCK_WORDS, TILE_BLOCKS, dtype=torch.int32)
+    shapes = (words, torch.zeros(_CHUNK), torch.zeros(()))
+    with torch.no_grad():
+        loop: Callable[[Tensor, Tensor, Tensor], object] = torch._inductor.compile(
+            make_fx(_add_chunk_)(*shapes), list(shapes), {"cpp.vec_isa_ok": True}
+        )
+    return loop
 
 
 def _add_chunk_(words: Tensor, values: Tensor, length: Tensor) -> None:
