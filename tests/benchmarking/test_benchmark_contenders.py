@@ -59,13 +59,13 @@ def test_losses_are_one_an_example_and_independent_of_the_batch(name):
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-@pytest.mark.parametrize("engine", ["plain", "tacit", "tacit-functional"])
+@pytest.mark.parametrize("engine", ["plain", "tacit-eager", "tacit-functional"])
 def test_plain_and_private_steps_run_on_every_model(name, engine):
     lane = runs_once(tiny(name), CONTENDERS[engine])
     assert (lane.status, lane.reason) == ("ok", None)
 
 
-@pytest.mark.parametrize("engine", ["plain", "tacit"])
+@pytest.mark.parametrize("engine", ["plain", "tacit-eager"])
 def test_a_step_moves_every_trained_parameter_and_no_other(engine, built):
     step = CONTENDERS[engine].prepare(tiny("lora"))
     (model,) = built
@@ -132,16 +132,16 @@ def test_a_lean_task_holds_one_batch_and_is_worked_on_in_one_chunk(monkeypatch):
     monkeypatch.setattr(private_steps, "Private", spy)
     lean = tiny("mlp", lean=True)
     assert len(lean.records[0]) == lean.size.batch
-    assert runs_once(lean, CONTENDERS["tacit"]).status == "ok"
+    assert runs_once(lean, CONTENDERS["tacit-eager"]).status == "ok"
     assert seen == [lean.size.batch]
 
 
 def test_a_lean_batch_that_had_to_be_halved_did_not_fit():
     task = tiny("mlp", lean=True)
-    step = CONTENDERS["tacit"].prepare(task)
+    step = CONTENDERS["tacit-eager"].prepare(task)
     step()
     step._private._chunk_size = task.size.batch // 2  # as after running out of memory
-    lane = runs_once(task, dataclasses.replace(CONTENDERS["tacit"], prepare=lambda _: step))
+    lane = runs_once(task, dataclasses.replace(CONTENDERS["tacit-eager"], prepare=lambda _: step))
     assert (lane.status, lane.ms) == ("out of memory", None)
 
 

@@ -24,13 +24,13 @@ def found_by(*arguments, **options):
 
 
 def test_rows_with_what_they_were_measured_on(tmp_path):
-    result = found_by(*TINY, "--engines", "plain,tacit,plain-graph", "--out", str(tmp_path / "folder" / "r.json"))
+    result = found_by(*TINY, "--engines", "plain,tacit-eager,plain-graph", "--out", str(tmp_path / "folder" / "r.json"))
     rows = {row["engine"]: row for row in result["rows"]}
-    assert list(rows) == ["plain", "tacit", "plain-graph"]
+    assert list(rows) == ["plain", "tacit-eager", "plain-graph"]
     assert all(row.keys() >= ROW_KEYS for row in rows.values())
     assert rows["plain"]["ratio"] == 1
-    assert rows["tacit"]["ms"] > 0
-    assert rows["tacit"]["ratio"] == pytest.approx(rows["tacit"]["ms"] / rows["plain"]["ms"])
+    assert rows["tacit-eager"]["ms"] > 0
+    assert rows["tacit-eager"]["ratio"] == pytest.approx(rows["tacit-eager"]["ms"] / rows["plain"]["ms"])
     assert rows["plain-graph"]["ms"] is None
     assert (rows["plain-graph"]["status"], rows["plain-graph"]["reason"]) == ("refused", "needs a GPU")
     assert result["hardware"]["device"] == "cpu"
