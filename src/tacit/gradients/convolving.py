@@ -48,11 +48,40 @@ def patches(values: Tensor, shape: Sequence[int], geometry: Geometry, examples: 
 def patches_by_offset(values: Tensor, shape: Sequence[int], geometry: Geometry) -> Tensor:
     """The same for one row an example and one group, ``[examples, positions, kernel * channels]``.
 
-    With the channels last, neighbouring numbers are copied together.
+    With the channels last, in memory too, neighbouring numbers are copied together.
     """
+    if values.device.type != "cpu":
+        return _laid_out(values, shape, geometry)
+    # Out of the compiler's sight: it would gather number by number where torch copies whole rows.
+    moves = [*geometry.stride, *geometry.padding, *geometry.dilation]
+    found: Tensor = torch.ops.tacit.patches(values, list(shape[2:]), moves)
+    return found
+
+
+def _laid_out(values: Tensor, shape: Sequence[int], geometry: Geometry) -> Tensor:
     rank = len(geometry.stride)
+    if rank == 2:
+        values = values.contiguous(memory_format=torch.channels_last)
     windows = _windows(values, shape, geometry)
     return windows.movedim(1, -1).flatten(1 + rank).flatten(1, rank)
+
+
+@torch.library.custom_op("tacit::patches", mutates_args=())
+def _patches(values: Tensor, kernel: list[int], moves: list[int]) -> Tensor:
+    return _laid_out(values, [0, 0, *kernel], _geometry(moves)).contiguous()
+
+
+@_patches.register_fake
+def _(values: Tensor, kernel: list[int], moves: list[int]) -> Tensor:
+    geometry = _geometry(moves)
+    sizes = zip(values.shape[2:], kernel, geometry.stride, geometry.padding, geometry.dilation, strict=True)
+    positions = torch.Size([(size + 2 * pad - d * (k - 1) - 1) // s + 1 for size, k, s, pad, d in sizes]).numel()
+    return values.new_empty(values.shape[0], positions, values.shape[1] * torch.Size(kernel).numel())
+
+
+def _geometry(moves: Sequence[int]) -> Geometry:
+    rank = len(moves) // 3
+    return Geometry(tuple(moves[:rank]), tuple(moves[rank : 2 * rank]), tuple(moves[2 * rank :]), 1)
 
 
 def grouped_weight_gradients(values: Tensor, grad: Tensor, shape: Sequence[int], geometry: Geometry) -> Tensor:
