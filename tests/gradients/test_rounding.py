@@ -378,13 +378,12 @@ def test_planted_weights_that_round_up_are_rejected(monkeypatch):
 # Tightness: a norm that is raised much would be safe, and useless.
 
 
-@pytest.mark.parametrize("name", ["keep", "gram", "tile", "product"])
-@pytest.mark.parametrize("tokens", [1, 16, 128])
+@pytest.mark.parametrize(
+    ("name", "tokens"), [("product", 1), *((name, tokens) for name in ("keep", "gram", "tile") for tokens in (16, 128))]
+)
 def test_ordinary_norms_are_raised_by_less_than_a_hundredth(name, tokens):
     torch.manual_seed(0)
     use = outer(torch.randn(4, tokens, 64), torch.randn(4, tokens, 48))
-    if name not in ways_for(use):
-        pytest.skip(f"{name} is not a way for {tokens} tokens")
     with matmul_precision("highest"):
         norm = ways_for(use)[name].measure(use).squared.sqrt()
     true = torch.einsum("egtm,egtn->emn", use.left.double(), use.right.double()).flatten(1).norm(dim=1)

@@ -1,4 +1,4 @@
-"""The arithmetic of `tacit.core.device_noise` as one compiled loop for the CPU: several times as fast, once compiled.
+"""The arithmetic of `tacit.core.device_noise` as one compiled loop for the CPU, on the threads that torch uses.
 
 Bits and law are the same, and so is the noise up to rounding. Compiling takes a few seconds, so this is for runs that
 compile their step as well.

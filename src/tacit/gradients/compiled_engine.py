@@ -21,7 +21,7 @@ from tacit.gradients.rounding import operand_bits, operand_error
 from tacit.gradients.tracing import Batch, Program, trace
 
 _TOLERANCE = 5e-2  # an activation next to zero may fall on its other side, and deep networks make much of that
-_ROUGH_TOLERANCE = 0.5  # with operands cut to ten bits, deep networks differ by several percent from pass to pass
+_ROUGH_TOLERANCE = 0.5  # with operands cut to ten bits, gradients of deep networks differ visibly from pass to pass
 # Seconds. A longer program hides its launches by itself, and a graph would keep its memory apart from everything else.
 _WORTH_CAPTURING = 0.02
 _FINE = 1e-5

@@ -30,7 +30,7 @@ def compile_graph(trace: Trace, inputs: Sequence[Tensor]) -> Program:
     with torch.no_grad():
         try:
             compiled = torch._inductor.compile(trace.graph, list(inputs), _options(trace, inputs[0].device))
-        except Exception:
+        except Exception:  # of whatever kind: the options can be done without, and a real fault comes again
             compiled = torch._inductor.compile(trace.graph, list(inputs))
 
     def call(arguments: list[Tensor]) -> list[Tensor]:
@@ -43,8 +43,8 @@ def compile_graph(trace: Trace, inputs: Sequence[Tensor]) -> Program:
 def _options(trace: Trace, device: torch.device) -> dict[str, Any]:
     """What makes programs faster, or sooner there; all of it can be done without.
 
-    Convolutions on a GPU are fastest with the channels last. On a CPU, torch knows its vector units already, and trying
-    them out with the compiler once more takes ten seconds.
+    Convolutions on a GPU like the channels last. On a CPU, torch knows its vector units already, and trying them out
+    with the compiler once more takes longer than a small model's program.
     """
     if device.type == "cpu":
         return {"cpp.vec_isa_ok": True}

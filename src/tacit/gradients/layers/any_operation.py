@@ -39,11 +39,7 @@ def any_operation(
         inputs={str(place): tensor for place, tensor in enumerate(tensors) if place not in parameters},
         options={"function": function, "arguments": arguments, "batched": batched},
     )
-    return Rule(name, (), _sort_nothing, _contribute), call
-
-
-def _sort_nothing(*_: Any) -> Call:
-    raise NotImplementedError("the call is sorted where the operation is met")
+    return Rule(name, (function,), lambda *_, **__: call, _contribute), call
 
 
 def _contribute(call: Call, grad: Tensor, layout: Layout) -> Contributions:
