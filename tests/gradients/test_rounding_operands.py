@@ -1,0 +1,138 @@
+"""The bound covers operands that matrix units cut, and the error terms cover the roundings that they stand for.
+
+The cut is emulated, since a CPU may keep all bits.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+import torch
+from rounding_cases import cancelling, cancelling_image, uneven_image
+from rounding_checks import FLOAT64_ROUNDING, SHARES, matmul_precision, outer, random_tokens
+from torch import Tensor
+
+from tacit.gradients import ways
+from tacit.gradients.contributions import Contribution, Convolved, Outer
+from tacit.gradients.convolving import weight_gradient
+from tacit.gradients.rounding import operand_bits, operand_error, subnormal_error, sum_error
+from tacit.gradients.ways import ways_for
+
+
+def cut(values: Tensor, bits: int) -> Tensor:
+    """Float32 with so many significant bits, the rest cut off, as matrix units do."""
+    return (values.contiguous().view(torch.int32) & -(1 << (24 - bits))).view(torch.float32)
+
+
+@contextlib.contextmanager
+def products_of_cut_operands(monkeypatch: pytest.MonkeyPatch, bits: int) -> Iterator[None]:
+    """Every product that a way takes a norm from has its operands cut."""
+    dot, tiles, image_tiles = ways._dot, ways.product_norms, ways.convolution_norms
+    with monkeypatch.context() as patch:
+        patch.setattr(ways, "_dot", lambda a, b: dot(cut(a, bits), cut(b, bits)))
+        patch.setattr(ways, "product_norms", lambda a, b: tiles(cut(a, bits), cut(b, bits)))
+        patch.setattr(ways, "convolution_norms", lambda a, b, *more: image_tiles(cut(a, bits), cut(b, bits), *more))
+        yield
+
+
+def added_from_cut_operands(use: Contribution, weight: Tensor, bits: int) -> Tensor:
+    """The weighted sum of one example with its operands cut, without any other rounding."""
+    weight = (weight if float(weight) == 1 else weight * (1 - 2.0**-21)).float()
+    if isinstance(use, Outer):
+        left, right = (cut(side[0, 0], bits).double() for side in (use.left * weight, use.right))
+        return left.t() @ right
+    assert isinstance(use, Convolved)
+    grad, values = (cut(side, bits).double() for side in (use.grad * weight, use.input))
+    return weight_gradient(values, grad, use.shape, use.geometry)
+
+
+def tails_that_do_not_cancel(bits: int) -> Contribution:
+    """Tokens whose true sum nearly vanishes; cut, they stand a whole unit of the cut apart."""
+    unit = 2.0 ** (1 - bits)
+    left = torch.full((1, 2, 8), 1 + unit)
+    left[:, 1] = -(1 + unit - 2.0**-22)
+    return outer(left, torch.ones(1, 2, 8))
+
+
+def tails_against_the_sum(bits: int) -> Contribution:
+    """Only what is subtracted loses its tail."""
+    unit = 2.0 ** (1 - bits)
+    left = torch.full((1, 2, 8), 1.0)
+    left[:, 1] = -0.5 * (1 + unit - 2.0**-22)
+    right = torch.full((1, 2, 8), 1.0)
+    right[:, 1] = 1 + unit - 2.0**-22
+    return outer(left, right)
+
+
+CUT_CASES = {
+    "random": lambda bits: outer(*random_tokens(7)),
+    "one-token": lambda bits: outer(*random_tokens(8, tokens=1)),
+    "cancelling": lambda bits: cancelling(1e-3),
+    "tails": tails_that_do_not_cancel,
+    "subtracted-tails": tails_against_the_sum,
+    "image": lambda bits: uneven_image(),
+    "cancelling-image": lambda bits: cancelling_image(),
+}
+
+
+@pytest.mark.parametrize(("precision", "bits"), [("high", 11), ("medium", 8)])
+@pytest.mark.parametrize("name", list(CUT_CASES))
+def test_the_bound_covers_operands_that_are_cut(name, precision, bits, monkeypatch):
+    check_cut(CUT_CASES[name](bits), precision, bits, monkeypatch)
+
+
+def check_cut(use: Contribution, precision: str, bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with matmul_precision(precision):
+        assert operand_bits() <= bits
+        for name in ("gram", "tile", "product"):
+            if name not in ways_for(use):
+                continue
+            whole = ways_for(use)[name].measure(use).squared.sqrt()
+            with products_of_cut_operands(monkeypatch, bits):
+                shortened = ways_for(use)[name].measure(use).squared.sqrt()
+            for share in SHARES:
+                added = added_from_cut_operands(use, torch.tensor(share, dtype=torch.float64), bits).norm()
+                for norm in (whole, shortened):
+                    assert float(added) <= float(norm) * share * FLOAT64_ROUNDING, (name, share)
+
+
+def test_planted_a_bound_for_fewer_cut_bits_is_rejected(monkeypatch):
+    """Bounds for full float32 operands do not cover operands of eleven bits."""
+    for name in ("tails", "subtracted-tails"):
+        use = CUT_CASES[name](11)
+        check_cut(use, "high", 11, monkeypatch)
+        with monkeypatch.context() as patch:
+            patch.setattr(ways, "operand_error", lambda dtype, convolution=False: 2.0**-22)
+            with pytest.raises(AssertionError):
+                check_cut(use, "high", 11, monkeypatch)
+
+
+def test_operand_error_covers_cutting_and_rounding_of_both_operands():
+    torch.manual_seed(0)
+    a, b = torch.randn(2, 100_000).abs().unbind()
+    for precision, bits in (("high", 11), ("medium", 8)):
+        with matmul_precision(precision):
+            worst = (cut(a, bits).double() * cut(b, bits).double() / (a.double() * b.double()) - 1).abs().max()
+            assert 0.25 * operand_error(torch.float32) < float(worst) <= operand_error(torch.float32)
+    with matmul_precision("highest"):
+        assert operand_error(torch.float32) < 1e-6
+        assert operand_error(torch.float64) < 1e-15
+
+
+def test_sum_error_covers_a_plain_sum_in_order():
+    """One after another in float32, as the simplest program would add them."""
+    torch.manual_seed(0)
+    for terms in (2, 17, 300):
+        values = torch.rand(200, terms)
+        total = values[:, 0].clone()
+        for i in range(1, terms):
+            total += values[:, i]
+        error = (total.double() - values.double().sum(1)).abs() / values.double().sum(1)
+        assert float(error.max()) <= sum_error(terms, torch.float32)
+
+
+def test_subnormal_error_covers_subnormal_grids():
+    grid = torch.arange(1, 50) * 2.0**-149
+    for factor in (0.3, 0.5, 0.6, 0.9):
+        excess = (grid * torch.tensor(factor)).double() - grid.double() * factor
+        assert float(excess.max()) <= subnormal_error(1, torch.float32)
