@@ -20,7 +20,8 @@ What this does not claim: that adding floats hides the low bits of a value as a 
 it is added to: float64 values get float64 noise, and 16-bit values are added to in float32 and rounded once.
 
 On a GPU a Triton kernel does all of it. On a CPU the words come from OpenSSL and the rest is numpy's vectorised
-operations, on as many threads as torch uses; the result does not depend on how many. Float64 values on a GPU are drawn
+operations, on as many threads as torch uses; the result does not depend on how many. `tacit.core.compiled_noise` does
+the same several times faster where there is a compiler. Float64 values on a GPU are drawn
 on the CPU and copied: a float64 gradient is a test or a small model.
 """
 
@@ -71,9 +72,7 @@ def add_normal_(values: Tensor, scale: float, key: Tensor, nonce: Nonce) -> None
         key: eight int32 words on the device of ``values``, see `key_tensor`.
         nonce: three words of 32 bits, see `tacit.core.chacha.nonce_for`.
     """
-    _check(values, key)
-    scale, nonce = check_non_negative("scale", scale), chacha.check_nonce(nonce)
-    _check_count(values.numel(), _normals_per_block(values.dtype))
+    scale, nonce = checked(values, scale, key, nonce)
     if values.numel() == 0:
         return
     if values.is_cuda and values.dtype != torch.float64 and _has_triton():
@@ -85,17 +84,11 @@ def add_normal_(values: Tensor, scale: float, key: Tensor, nonce: Nonce) -> None
         _add_on_cpu(values, scale, key, nonce)
 
 
-def add_normal_from_tile_(values: Tensor, scale: float, key: Tensor, nonce: Nonce, first: int) -> None:
-    """`add_normal_` for the values from tile ``first`` on, float32 on the CPU: what a faster loop leaves over.
-
-    A tile holds the normals of 128 blocks.
-    """
+def checked(values: Tensor, scale: float, key: Tensor, nonce: Nonce) -> tuple[float, Nonce]:
+    """Refuses arguments that `add_normal_` does not take; returns scale and nonce as Python's own numbers."""
     _check(values, key)
-    held = values.detach().view(-1).numpy()
-    tiles = _ceil_divide(held.size, TILE_BLOCKS * _normals_per_block(values.dtype))
-    firsts = range(first, tiles, _CHUNK_TILES)
-    _add_chunks(held, scale, key.numpy().view(np.uint32), nonce, firsts, min(_CHUNK_TILES, max(1, tiles - first)))
-    torch.autograd.graph.increment_version(values)
+    _check_count(values.numel(), _normals_per_block(values.dtype))
+    return check_non_negative("scale", scale), chacha.check_nonce(nonce)
 
 
 def _check(values: Tensor, key: Tensor) -> None:

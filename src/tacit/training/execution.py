@@ -22,7 +22,6 @@ _LARGEST_CHUNK = 1024
 _MULTIPLE = 8  # what matrix units like
 _SPREADS = 4  # standard deviations of a lot's size that a chunk holds beyond the mean
 _FIRST_TIMED, _LAST_TIMED = 3, 8
-_MUCH_NOISE = 2**20  # normals a step; fewer are drawn soon enough
 _WORTH_COMPILING = {"cuda": 30.0, "cpu": 90.0}  # seconds that the remaining steps would take
 
 
@@ -110,8 +109,7 @@ class CompileWatch:
     def _start(self, *, wait: bool) -> None:
         self._grad.start_compiling(wait=wait)
         device = next(self._grad.model.parameters()).device
-        trained = sum(parameter.numel() for parameter in self._grad.parameters.values())
-        if trained >= _MUCH_NOISE and device.type == "cpu" and can_compile(device):
+        if device.type == "cpu" and can_compile(device):
             self._noise.compile(wait=wait)
 
 
