@@ -1,18 +1,20 @@
 """Compiles the noise kernel for GPUs, in a process of its own where no interpreter is on, and saves the assembly.
 
 The interpreter accepts what the compiler refuses, and Triton's compiler needs no GPU. Called as
-``python compiled_noise.py OUT.json``; the keys are ``capability pointer count``.
+``python compiled_noise.py OUT.json``; the keys are ``capability pointer count``, or ``capability many`` for
+the kernel that serves many tensors.
 """
 
 import itertools
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
 
-from tacit.core.kernels.chacha_normal import _add_normal_kernel
+from tacit.core.kernels.chacha_normal import _add_normal_kernel, _add_normals_kernel
 
 CAPABILITIES = (80, 90)
 KINDS = (("*fp32", "i32"), ("*bf16", "i64"))
@@ -21,13 +23,24 @@ KINDS = (("*fp32", "i32"), ("*bf16", "i64"))
 def _assembly(capability: int, pointer: str, count: str) -> str:
     words = dict.fromkeys(("nonce0", "nonce1", "nonce2"), "i32")
     signature = {"values": pointer, "count": count, "scale": "fp32", "key": "*i32", **words}
-    source = triton.compiler.ASTSource(fn=_add_normal_kernel, signature=signature, constexprs={})
+    return _compiled(_add_normal_kernel, signature, capability)
+
+
+def _assembly_for_many(capability: int) -> str:
+    signature = {"table": "*i64", "owners": "*i32", "scale": "fp32", "divisor": "fp32", "key": "*i32"}
+    return _compiled(_add_normals_kernel, signature, capability)
+
+
+def _compiled(kernel: Any, signature: dict[str, str], capability: int) -> str:
+    source = triton.compiler.ASTSource(fn=kernel, signature=signature, constexprs={})
     return triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": 4}).asm["ptx"]
 
 
 def main(out_file: str) -> None:
     cases = [(capability, *kind) for capability, kind in itertools.product(CAPABILITIES, KINDS)]
-    Path(out_file).write_text(json.dumps({" ".join(map(str, case)): _assembly(*case) for case in cases}))
+    found = {" ".join(map(str, case)): _assembly(*case) for case in cases}
+    found |= {f"{capability} many": _assembly_for_many(capability) for capability in CAPABILITIES}
+    Path(out_file).write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

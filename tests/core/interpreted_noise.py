@@ -16,12 +16,15 @@ from tacit.core.chacha import Nonce
 from tacit.core.device_noise import key_tensor
 from tacit.core.kernels import chacha_normal
 from tacit.core.kernels.chacha_normal import _normals
+from tacit.core.noise_table import NoiseTable
 
 KEY = bytes(range(7, 39))
 NONCE = (2**32 - 1, 0, 2**31)
 COUNT = 1700  # a whole tile of 1280 values and a part of the next
 GUARD = 20
 SCALE = 0.7
+MANY = {3: (1, 2, 3), COUNT: NONCE, 1280: (2**31, 5, 2**32 - 1)}  # sizes and nonces of tensors in one launch
+DIVISOR = 7.0
 
 
 @triton.jit
@@ -50,6 +53,15 @@ def _normals_of(words: np.ndarray) -> np.ndarray:
     return out.numpy()
 
 
+def _noisy_means() -> np.ndarray:
+    """Tensors with guards between them, moved once after the table was made."""
+    table = NoiseTable([torch.zeros(size) for size in MANY], list(MANY.values()))
+    guarded = [torch.full((size + GUARD,), 3.0) for size in MANY]
+    table.point_to([values[:size] for values, size in zip(guarded, MANY, strict=True)])
+    table.add_(SCALE, DIVISOR, key_tensor(KEY, device="cpu"))
+    return torch.cat(guarded).numpy()
+
+
 def main(words_file: str, out_file: str) -> None:
     guarded = torch.full((COUNT + GUARD,), 3.0)
     _noisy(guarded[:COUNT])
@@ -58,6 +70,7 @@ def main(words_file: str, out_file: str) -> None:
         vectors=np.stack([_keystream(v.key, v.nonce, v.counter, 1)[:, 0] for v in VECTORS]),
         last=_keystream(KEY, NONCE, 2**32 - 130, 130),
         float32=guarded.numpy(),
+        many=_noisy_means(),
         bfloat16=_noisy(torch.full((200,), 3.0, dtype=torch.bfloat16)).float().numpy(),
         normals=_normals_of(np.load(words_file)),
     )

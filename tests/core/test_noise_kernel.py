@@ -14,6 +14,8 @@ from rfc8439 import VECTORS
 
 from tacit.core import chacha, device_noise
 from tacit.core.device_noise import add_normal_, key_tensor
+from tacit.core.errors import InputError
+from tacit.core.noise_table import NoiseTable, fits
 
 KEY = key_tensor(bytes(range(32)), device="cpu")
 NONCE = chacha.nonce_for("weight")
@@ -84,6 +86,19 @@ def test_the_kernel_adds_the_twins_noise_and_touches_nothing_else(interpreted: d
     assert (interpreted["float32"][count:] == 3).all()
 
 
+def test_one_launch_gives_many_tensors_their_own_noise_and_divides(interpreted: dict[str, np.ndarray]) -> None:
+    key, _, scale, _ = interpreted_constants()
+    import interpreted_noise
+
+    expected = []
+    for size, nonce in interpreted_noise.MANY.items():
+        twin = torch.full((size + interpreted_noise.GUARD,), 3.0)
+        add_normal_(twin[:size], scale, torch.from_numpy(key.view(np.int32)), nonce)
+        twin[:size] /= interpreted_noise.DIVISOR
+        expected.append(twin)
+    np.testing.assert_allclose(interpreted["many"], torch.cat(expected).numpy(), rtol=0, atol=1e-6)
+
+
 def test_the_kernel_adds_to_sixteen_bits_in_float32(interpreted: dict[str, np.ndarray]) -> None:
     """To one unit in the last place: the interpreter cuts off where a GPU rounds."""
     key, nonce, scale, _ = interpreted_constants()
@@ -96,7 +111,7 @@ def test_the_kernel_adds_to_sixteen_bits_in_float32(interpreted: dict[str, np.nd
 def test_the_kernel_compiles_for_a_gpu(tmp_path: Path) -> None:
     run_script("compiled_noise.py", str(tmp_path / "ptx.json"), cache=tmp_path, interpret="0")
     assembly = json.loads((tmp_path / "ptx.json").read_text())
-    assert len(assembly) == 4
+    assert len(assembly) == 6
     for case, text in assembly.items():
         assert "shf.l.wrap" in text, case  # rotations became one instruction
         assert "bf16" not in case or "cvt.rn.bf16" in text, case  # rounded to nearest
@@ -110,9 +125,34 @@ def test_on_a_gpu_the_kernel_adds_the_twins_noise() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_one_launch_serves_many_tensors() -> None:
+    nonces = chacha.nonces_for(["first", "second"])
+    sums = [torch.ones(100_001, device="cuda"), torch.ones(7, device="cuda")]
+    table = NoiseTable(sums, list(nonces.values()))
+    table.point_to(sums)
+    table.add_(2.0, 4.0, KEY.cuda())
+    for values, nonce in zip(sums, nonces.values(), strict=True):
+        twin = torch.ones(values.shape)
+        add_normal_(twin, 2.0, KEY, nonce)
+        torch.testing.assert_close(values.cpu(), twin / 4.0, rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_gpu_without_the_kernel_gets_the_same_noise(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_noise, "_has_triton", lambda: False)
     values = torch.zeros(5000, device="cuda", dtype=dtype)
     add_normal_(values, 1.0, KEY.cuda(), NONCE)
     assert torch.equal(values.cpu(), noise(5000, dtype))
+
+
+def test_a_table_refuses_tensors_of_other_sizes() -> None:
+    pytest.importorskip("triton")
+    table = NoiseTable([torch.zeros(4)], [NONCE])
+    for other in (torch.zeros(5), torch.zeros(4, dtype=torch.float64), torch.zeros(2, 8)[:, ::4]):
+        with pytest.raises(InputError, match="another"):
+            table.point_to([other])
+
+
+def test_tensors_on_a_cpu_take_no_launch() -> None:
+    assert not fits([torch.zeros(4)])

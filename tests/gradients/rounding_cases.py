@@ -20,9 +20,10 @@ def huge_beside_tiny() -> Contribution:
     return outer(left * scales, right / scales.flip(0))
 
 
-def subnormal(tokens: int) -> Contribution:
-    """Scaling rounds subnormals to a grid, and the other side makes them large again."""
-    return outer(torch.full((1, tokens, 100), 3 * 2.0**-149), torch.full((1, tokens, 100), 1e38))
+def subnormal(tokens: int, *, rows: int = 100, columns: int = 104) -> Contribution:
+    """Scaling the narrower side rounds its subnormals to a grid, and the other side makes them large again."""
+    sides = torch.full((1, tokens, rows), 3 * 2.0**-149), torch.full((1, tokens, columns), 1e38)
+    return outer(*(sides if rows < columns else (torch.full_like(sides[0], 1e38), torch.full_like(sides[1], 3e-45))))
 
 
 def always_rounded_up(tokens: int, size: int) -> Contribution:
@@ -60,6 +61,11 @@ def subnormal_image() -> Contribution:
     return image(torch.full((1, 8, 6, 6), 1e18), torch.full((1, 8, 4, 4), 3 * 2.0**-149), 3)
 
 
+def subnormal_input() -> Contribution:
+    """The input is the smaller side, which is scaled."""
+    return image(torch.full((1, 4, 6, 6), 3 * 2.0**-149), torch.full((1, 32, 4, 4), 1e18), 3)
+
+
 def cancelling_words() -> Contribution:
     torch.manual_seed(6)
     right = torch.randn(1, 1, 64, 16) * 1000
@@ -79,6 +85,8 @@ HARD = {
     "huge-beside-tiny": huge_beside_tiny,
     "subnormal-one-token": lambda: subnormal(1),
     "subnormal-tokens": lambda: subnormal(3),
+    "subnormal-one-token-right": lambda: subnormal(1, columns=96),
+    "subnormal-tokens-right": lambda: subnormal(3, columns=96),
     "rounded-up": lambda: always_rounded_up(384, 2),
     "rounded-up-wide": lambda: always_rounded_up(1024, 8),
     "equal-tokens": lambda: equal_tokens(300),
@@ -86,6 +94,7 @@ HARD = {
     "uneven-image": uneven_image,
     "tiny-image": tiny_image,
     "subnormal-image": subnormal_image,
+    "subnormal-input": subnormal_input,
     "cancelling-words": cancelling_words,
     "long-row": long_row,
     "long-row-one-token": lambda: outer(torch.full((1, 1, 1000), 0.1), torch.full((1, 1, 1000), 0.3)),

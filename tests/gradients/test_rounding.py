@@ -92,6 +92,7 @@ def test_kept_gradients_are_measured_as_they_are_added():
     [
         ("rounded-up", "gram", ("operand_error", "sum_error")),
         ("subnormal-one-token", "product", ("subnormal_error",)),
+        ("subnormal-one-token-right", "product", ("subnormal_error",)),
         ("subnormal-tokens", "tile", ("subnormal_error",)),
         ("cancelling", "gram", ("operand_error", "sum_error", "smallest_normal")),
     ],

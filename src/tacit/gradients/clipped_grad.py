@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from tacit.core.errors import InputError, UnsupportedError
 from tacit.core.privacy import Neighbours
 from tacit.core.validation import check_choice, check_count
 from tacit.gradients.batches import Rows, count_examples, device_of, split
-from tacit.gradients.compiled_engine import CompiledEngine
+from tacit.gradients.compiled_engine import CompiledEngine, Finish
 from tacit.gradients.engines import ENGINES, BookkeepingEngine, Engine
 from tacit.gradients.losses import LossFunction, sum_dtype, trainable
 from tacit.gradients.refusals import refuse_mixing_layers
@@ -145,6 +145,21 @@ class ClippedGrad:
             if len(mask):
                 total, _ = self._add(total, batch, mask)
         return _complete(total, parameters)
+
+    def captured(self, batch: Batch, mask: Tensor | None, finish: Finish) -> Callable[[], None] | None:
+        """One launch that takes the sum over a whole lot and runs ``finish`` on it; None where `accumulate` must do.
+
+        A CUDA graph: ``finish`` is called once, to be captured, and must be the same object from step to step. The
+        sums that it gets want completing (`complete`). Nothing runs before the launch is called.
+        """
+        if not isinstance(self._engine, CompiledEngine):
+            return None
+        self._check_model()
+        return self._engine.captured(batch, self._full_mask(batch) if mask is None else mask, finish)
+
+    def complete(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The sums, with zeros for the parameters that were not used."""
+        return _complete(sums, self.parameters)
 
     def _add(self, total: dict[str, Tensor], batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """One more chunk; the norms are the chunk's own."""

@@ -48,14 +48,11 @@ def sum_clipped(
         if branch_free:
             factors = settled(factors)
         finite = torch.isfinite(norms).all(1)
-        sources = {name: source for name, (_, source) in measured.items()}
-        if branch_free or not bool(finite.all()):
-            # Multiplying with zero is not enough: 0 * inf is NaN and would spoil the whole sum.
-            sources = {name: source.keep(finite) for name, source in sources.items()}
+        wanted = finite if branch_free or not bool(finite.all()) else None
         sums = {
-            name: sources[name].weighted_sum(factors[:, column])
+            name: measured[name][1].weighted_sum(factors[:, column], wanted)
             for column, group in enumerate(bound.groups)
             for name in group
-            if name in sources
+            if name in measured
         }
         return sums, norms

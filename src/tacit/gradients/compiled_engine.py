@@ -6,8 +6,8 @@ the training, and every step until then is an eager one. A model that cannot be 
 
 import contextlib
 import dataclasses
-import time
-from collections.abc import Hashable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Hashable, Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -18,12 +18,10 @@ from tacit.gradients.compiling import Compilation, Replay, can_compile
 from tacit.gradients.engines import BookkeepingEngine
 from tacit.gradients.model_state import generator_states
 from tacit.gradients.rounding import operand_bits, operand_error
-from tacit.gradients.tracing import Batch, Program, trace
+from tacit.gradients.tracing import Batch, trace
 
 _TOLERANCE = 5e-2  # an activation next to zero may fall on its other side, and deep networks make much of that
 _ROUGH_TOLERANCE = 0.5  # with operands cut to ten bits, gradients of deep networks differ visibly from pass to pass
-# Seconds. A longer program hides its launches by itself, and a graph would keep its memory apart from everything else.
-_WORTH_CAPTURING = 0.02
 _FINE = 1e-5
 _LOOKS = (10, 100, 1000)  # calls after which a program is compared again, the last one every so many
 _SHAPES = 4  # programs at most; a lot of any other shape runs eagerly
@@ -34,9 +32,24 @@ class _Program:
     compilation: Compilation
     records: tuple[Tensor, ...]  # kept, so that no other tensors get their identity
     replay: Replay | None = None
+    finish: "Finish | None" = None  # what the replay does to the sums
     trusted: bool = False
-    captures: bool | None = None
     calls: int = 0
+
+    @property
+    def looks_next(self) -> bool:
+        """Whether the next call is compared with the eager step."""
+        coming = self.calls + 1
+        return not self.trusted or coming in _LOOKS or coming % _LOOKS[-1] == 0
+
+    def named(self, results: list[Tensor]) -> tuple[dict[str, Tensor], Tensor]:
+        """Sums by name, and norms."""
+        *sums, norms = results
+        return dict(zip(self.compilation.trace.names, sums, strict=True)), norms
+
+
+Finish = Callable[[dict[str, Tensor]], None]
+"""What is done to the sums of a step, in place."""
 
 
 class CompiledEngine:
@@ -92,10 +105,23 @@ class CompiledEngine:
             self._refuse(program.compilation.failure)
         if not program.compilation.ready:
             return self._eagerly(batch, mask)
+        looks = program.looks_next
         program.calls += 1
-        if not program.trusted or program.calls in _LOOKS or program.calls % _LOOKS[-1] == 0:
-            return self._check(program, batch, mask)
-        return self._run(program, batch, mask)
+        return self._check(program, batch, mask) if looks else self._replayed(program, batch, mask)
+
+    def captured(self, batch: Batch, mask: Tensor, finish: Finish) -> Callable[[], None] | None:
+        """One launch that runs the program on this batch and ``finish`` on its sums, and nothing before it is called.
+
+        None where the ordinary way must be taken: no GPU, no program that is trusted yet, or one to be compared with
+        the eager step. ``finish`` is captured once; it must be the same object as long as it would do the same.
+        """
+        if not self.asked or not mask.is_cuda or not len(mask):
+            return None
+        program = self._programs.get(self._form(batch, mask))
+        if program is None or program.looks_next:
+            return None
+        program.calls += 1
+        return self._prepared(program, batch, mask, finish)
 
     def _eagerly(self, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         return self.eager(batch.gather() if isinstance(batch, Rows) else batch, mask)
@@ -108,7 +134,7 @@ class CompiledEngine:
         before = generator_states()
         expected, norms = self._eagerly(batch, mask)
         drew = any(not torch.equal(*states) for states in zip(before, generator_states(), strict=True))
-        sums, found = self._run(program, batch, mask)
+        sums, found = self._plainly(program, batch, mask)
         rough = program.compilation.trace.half_precision or operand_error(torch.float32, convolution=True) > _FINE
         tolerance = _ROUGH_TOLERANCE if rough else _TOLERANCE
         if drew:  # the two differ by chance, but no example adds more than its bound
@@ -147,22 +173,38 @@ class CompiledEngine:
         self._refused = True
         self.state = f"eager, because it could not be compiled: {reason}"
 
-    def _run(self, program: _Program, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        traced = program.compilation.trace
-        staying, moving = traced.staying(batch), traced.moving(batch, mask)
-        if mask.is_cuda and program.captures is None:
-            program.captures = _seconds(program.compilation.program, [*staying, *moving]) < _WORTH_CAPTURING
-        if program.captures:
-            if program.replay is None or not program.replay.fits(staying):
-                program.replay = None  # frees its memory before the next one takes as much
-                program.replay = Replay(program.compilation.program, staying, moving)
-            results = program.replay(moving, constant=mask if mask is self.full_mask else None)
-        else:
-            device = mask.device
-            results = program.compilation.program([*staying, *(t.to(device, non_blocking=True) for t in moving)])
-        self.state = "compiled, in one CUDA graph" if program.captures else "compiled"
-        *sums, norms = results
-        return dict(zip(traced.names, sums, strict=True)), norms
+    def _plainly(self, program: _Program, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """The program, launch by launch."""
+        trace = program.compilation.trace
+        moving = [tensor.to(mask.device, non_blocking=True) for tensor in trace.moving(batch, mask)]
+        self.state = "compiled"
+        return program.named(program.compilation.program([*trace.staying(batch), *moving]))
+
+    def _replayed(self, program: _Program, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """The program from its CUDA graph on a GPU; where a graph was captured with a finish, a second one would take
+        as much memory again for the rare lot that is not finished at once.
+        """
+        if not mask.is_cuda or program.finish is not None:
+            return self._plainly(program, batch, mask)
+        self._prepared(program, batch, mask, None)()
+        assert program.replay is not None
+        return program.named(program.replay.results)
+
+    def _prepared(self, program: _Program, batch: Batch, mask: Tensor, finish: Finish | None) -> Callable[[], None]:
+        trace = program.compilation.trace
+        staying, moving = trace.staying(batch), trace.moving(batch, mask)
+        replay = program.replay
+        if replay is None or program.finish is not finish or not replay.fits(staying):
+            replay = program.replay = None  # frees its memory before the next one takes as much
+
+            def finish_named(results: list[Tensor]) -> None:
+                if finish is not None:
+                    finish(program.named(results)[0])
+
+            replay = Replay(program.compilation.program, staying, moving, finish_named)
+            program.replay, program.finish = replay, finish
+        self.state = "compiled, in one CUDA graph"
+        return functools.partial(replay, moving, constant=mask if mask is self.full_mask else None)
 
     def _form(self, batch: Batch, mask: Tensor) -> Hashable:
         kind = mask.device.type
@@ -172,18 +214,6 @@ class CompiledEngine:
             return len(mask), modes, tuple(id(tensor) for tensor in batch.tensors), autocast, bits
         layouts = tuple((leaf.shape, leaf.stride(), leaf.device) for leaf in leaves(batch))
         return len(mask), modes, form_of(batch, len(mask)), tuple(numbers_in(batch)), layouts, autocast, bits
-
-
-def _seconds(program: Program, inputs: list[Tensor]) -> float:
-    """One run of a program on the GPU, after one to warm up."""
-    device = inputs[0].device
-    inputs = [tensor.to(device) for tensor in inputs]
-    program(list(inputs))
-    torch.cuda.synchronize(device)
-    started = time.perf_counter()
-    program(list(inputs))
-    torch.cuda.synchronize(device)
-    return time.perf_counter() - started
 
 
 def _distance(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float:

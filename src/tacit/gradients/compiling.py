@@ -6,7 +6,7 @@ Inductor keeps what it generated on disk, so that a later run with the same mode
 import os
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tacit.gradients.tracing import Program, Trace
 
-_WARM_UP_CALLS = 2
+_SPARE = 1 / 32  # of a program's memory: what splitting one block may waste
 
 
 def can_compile(device: torch.device) -> bool:
@@ -57,24 +57,34 @@ class Replay:
 
     Tensors that stay are read where they are; those that move are copied into the graph's own. The results lie in the
     graph's memory and are overwritten by the next call.
+
+    Attributes:
+        results: those of the last call.
+
+    Args:
+        finish: what else the graph does to the results. It is captured and not run before the first call.
     """
 
-    def __init__(self, program: Program, staying: Sequence[Tensor], moving: Sequence[Tensor]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        staying: Sequence[Tensor],
+        moving: Sequence[Tensor],
+        finish: Callable[[list[Tensor]], None] | None = None,
+    ) -> None:
         self._addresses = [tensor.data_ptr() for tensor in staying]
         device = staying[0].device
         self._places = [tensor.to(device, copy=True) for tensor in moving]
         self._sources: list[Tensor | None] = [None] * len(moving)
         arguments = [*staying, *self._places]
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(_WARM_UP_CALLS):
-                program(list(arguments))
-        torch.cuda.current_stream().wait_stream(side)
-        torch.cuda.empty_cache()
+        needed = _warm_up(program, arguments)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
-            self._results = program(list(arguments))
+            # Whatever the graph allocates is then cut from one block; block by block it would hold half as much again.
+            torch.empty(needed, dtype=torch.uint8, device=device)
+            self.results = program(list(arguments))
+            if finish is not None:
+                finish(self.results)
 
     def fits(self, staying: Sequence[Tensor]) -> bool:
         """Whether the tensors that stay are still where they were."""
@@ -82,16 +92,31 @@ class Replay:
 
     def holds(self, value: Tensor) -> bool:
         """Whether this tensor is one of the results, and not a copy."""
-        return any(value is result for result in self._results)
+        return any(value is result for result in self.results)
 
-    def __call__(self, moving: Sequence[Tensor], *, constant: Tensor | None = None) -> list[Tensor]:
-        """The results for these arguments; ``constant`` is one of them that never changes, and is copied once."""
+    def __call__(self, moving: Sequence[Tensor], *, constant: Tensor | None = None) -> None:
+        """Computes the results for these arguments; ``constant`` is one that never changes, and is copied once."""
         for number, (place, tensor) in enumerate(zip(self._places, moving, strict=True)):
             if tensor is not constant or self._sources[number] is not tensor:
                 place.copy_(tensor, non_blocking=True)
             self._sources[number] = tensor if tensor is constant else None
         self._graph.replay()
-        return self._results
+
+
+def _warm_up(program: Program, arguments: Sequence[Tensor]) -> int:
+    """Runs a program as a capture needs it, and says how many bytes it allocates at most; starts torch's peak anew."""
+    device = arguments[0].device
+    side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(side):
+        program(list(arguments))
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        program(list(arguments))
+        needed = torch.cuda.max_memory_allocated(device) - before
+    torch.cuda.current_stream(device).wait_stream(side)
+    torch.cuda.empty_cache()
+    return int(needed * (1 + _SPARE))
 
 
 class Compilation:

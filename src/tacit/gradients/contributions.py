@@ -7,7 +7,9 @@ A use of a parameter contributes in one of three forms:
 - `Convolved`: a convolution, which is an `Outer` over patches that need not be laid out;
 - `Direct`: the gradient of every example, written out. Biases and normalisation weights are, because they are small.
 
-How the norm is found is decided in `tacit.gradients.ways`. The weighted sum over the examples is one product here.
+How the norm is found is decided in `tacit.gradients.ways`. The weighted sum over the examples is one product here. It
+leaves examples out that are not ``finite``, where such flags are given: a weight of zero is not enough, since 0 * inf
+is NaN and would spoil the whole sum.
 """
 
 import dataclasses
@@ -16,6 +18,7 @@ import torch
 from torch import Tensor
 
 from tacit.gradients.convolving import Geometry, patches, weight_gradient
+from tacit.gradients.kernels import zero_rows_
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,14 +43,10 @@ class Direct:
         """``[examples, *shape]``."""
         return self._arrange(self.grads, self.examples)
 
-    def weighted_sum(self, weights: Tensor) -> Tensor:
+    def weighted_sum(self, weights: Tensor, finite: Tensor | None = None) -> Tensor:
         """``sum_i weights[i] * gradient_i``, of the parameter's shape."""
-        flat = self.grads.flatten(1)
-        flat = flat.to(torch.promote_types(flat.dtype, torch.float32))
+        flat = _chosen(_at_least_float32(self.grads.flatten(1)), finite)
         return self._arrange(torch.mv(flat.t(), _round_down(weights, flat.dtype))[None], 1)[0].reshape(self._shape)
-
-    def keep(self, finite: Tensor) -> "Direct":
-        return dataclasses.replace(self, grads=_zero_rows(self.grads, finite))
 
     @property
     def _shape(self) -> torch.Size:
@@ -96,10 +95,6 @@ class Outer:
         """n: how many columns one group of the parameter has."""
         return self.right.shape[-1]
 
-    def keep(self, finite: Tensor) -> "Outer":
-        left = self.left if self.one_hot else _zero_rows(self.left, finite)
-        return Outer(left, _zero_rows(self.right, finite), self.shape)
-
     def write_out(self) -> Tensor:
         """The gradient of every example: ``[examples, *shape]``."""
         if self.one_hot:
@@ -108,14 +103,19 @@ class Outer:
             return out.scatter_add(1, index, self.right[:, 0]).reshape(self.examples, *self.shape)
         return (self.left.transpose(2, 3) @ self.right).reshape(self.examples, *self.shape)
 
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """``sum_i weights[i] * gradient_i`` as one product, of the parameter's shape."""
+    def weighted_sum(self, weights: Tensor, finite: Tensor | None = None) -> Tensor:
+        """``sum_i weights[i] * gradient_i`` as one product, of the parameter's shape; the narrower side is scaled."""
         right = _at_least_float32(self.right)
-        scale = _round_down(weights, right.dtype)[:, None, None, None]
         if self.one_hot:
             out = right.new_zeros(self.rows, self.columns)
-            return out.index_add(0, self.left.flatten(), (right * scale).flatten(0, 2)).reshape(self.shape)
-        left = _at_least_float32(self.left) * scale
+            return out.index_add(0, self.left.flatten(), _scaled(right, weights, finite).flatten(0, 2)).reshape(
+                self.shape
+            )
+        left = _at_least_float32(self.left)
+        if self.rows < self.columns:
+            left, right = _scaled(left, weights, finite), _cleared(right, finite)
+        else:
+            left, right = _cleared(left, finite), _scaled(right, weights, finite)
         if left.shape[1] == 1:
             return (left.flatten(0, 2).t() @ right.flatten(0, 2)).reshape(self.shape)
         # [examples, groups, tokens, m] -> [groups, m, examples * tokens]: one matrix product for each group.
@@ -141,10 +141,6 @@ class Convolved:
     geometry: Geometry
     examples: int
 
-    def keep(self, finite: Tensor) -> "Convolved":
-        rows = finite.repeat_interleave(self.fold) if self.fold > 1 else finite
-        return dataclasses.replace(self, input=_zero_rows(self.input, rows), grad=_zero_rows(self.grad, rows))
-
     @property
     def fold(self) -> int:
         return self.input.shape[0] // max(self.examples, 1)
@@ -163,13 +159,17 @@ class Convolved:
         """The gradient of every example: ``[examples, *shape]``."""
         return self.as_outer().write_out()
 
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """``sum_i weights[i] * gradient_i``: the weight gradient of the whole batch, from scaled output gradients."""
-        grad = _at_least_float32(self.grad)
-        scale = _round_down(weights, grad.dtype)
-        scale = scale.repeat_interleave(self.fold) if self.fold > 1 else scale
-        scaled = grad * scale.reshape(-1, *[1] * (grad.dim() - 1))
-        return weight_gradient(_at_least_float32(self.input), scaled, self.shape, self.geometry)
+    def weighted_sum(self, weights: Tensor, finite: Tensor | None = None) -> Tensor:
+        """``sum_i weights[i] * gradient_i``: the weight gradient of the whole batch, with its smaller side scaled."""
+        values, grad = _at_least_float32(self.input), _at_least_float32(self.grad)
+        if self.fold > 1:
+            weights = weights.repeat_interleave(self.fold)
+            finite = None if finite is None else finite.repeat_interleave(self.fold)
+        if grad.numel() <= values.numel():
+            values, grad = _cleared(values, finite), _scaled(grad, weights, finite)
+        else:
+            values, grad = _scaled(values, weights, finite), _cleared(grad, finite)
+        return weight_gradient(values, grad, self.shape, self.geometry)
 
 
 Contribution = Direct | Outer | Convolved
@@ -189,6 +189,20 @@ def _round_down(weights: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.where(weights == 1, weights, weights * (1 - 4 * torch.finfo(dtype).eps)).to(dtype)
 
 
-def _zero_rows(values: Tensor, finite: Tensor) -> Tensor:
+def _scaled(values: Tensor, weights: Tensor, finite: Tensor | None) -> Tensor:
+    """Every example's rows times its weight."""
+    scale = _round_down(weights, values.dtype)
+    return _chosen(values * scale.reshape(-1, *[1] * (values.dim() - 1)), finite)
+
+
+def _chosen(values: Tensor, finite: Tensor | None) -> Tensor:
+    """Zeros in the rows that are not finite, on the way to something that reads all rows anyway."""
+    if finite is None:
+        return values
     keep = finite.reshape(-1, *[1] * (values.dim() - 1))
     return torch.where(keep, values, torch.zeros((), dtype=values.dtype, device=values.device))
+
+
+def _cleared(values: Tensor, finite: Tensor | None) -> Tensor:
+    """The same for values that stay as they are: a compiler drops the copy, and rows that are kept are not touched."""
+    return values if finite is None else zero_rows_(values.clone(), finite)

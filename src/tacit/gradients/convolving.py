@@ -134,10 +134,8 @@ def patch_gram_by_shifts(values: Tensor, shape: Sequence[int], geometry: Geometr
 def patch_lengths(values: Tensor, shape: Sequence[int], geometry: Geometry) -> Tensor:
     """The length of the patch at each output position, ``[rows, positions]`` in float64; one group."""
     squares = values.square().sum(1, keepdim=True)
-    ones = torch.ones(1, 1, *shape[2:], dtype=squares.dtype, device=squares.device)
-    convolve = _CONVOLUTIONS[len(geometry.stride)]
-    total = convolve(squares, ones, stride=geometry.stride, padding=geometry.padding, dilation=geometry.dilation)
-    # Positive terms in at least ten bits, each rounded by less than one part in 500; squares may have come out as zero.
+    total = _windows(squares, shape, geometry).sum(tuple(range(-len(geometry.stride), 0)))
+    # Positive terms, so that every sum is off by far less than one part in 500; squares may have come out as zero.
     lost = torch.Size(shape[1:]).numel() * torch.finfo(squares.dtype).tiny
     return (total.flatten(1).double() * (1 + 2.0**-9) + lost).sqrt()
 

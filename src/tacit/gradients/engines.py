@@ -24,6 +24,8 @@ from tacit.gradients.parameter_gradients import ParameterGradients
 from tacit.gradients.recorder import OtherWayError, Recorder, Step
 from tacit.gradients.strategies import Strategies
 
+_PLAIN = (int, float, str)
+
 
 class Engine(Protocol):
     """Sums the clipped gradients of one chunk."""
@@ -187,7 +189,7 @@ class BookkeepingEngine:
     def settings(self) -> Hashable:
         """Every module, and every plain value that it holds, such as its mode or a temperature."""
         return tuple(
-            (id(module), *(value for value in vars(module).values() if isinstance(value, bool | int | float | str)))
+            (id(module), *(value for value in vars(module).values() if isinstance(value, _PLAIN)))
             for module in self._model.modules()
         )
 

@@ -40,13 +40,9 @@ class ParameterGradients:
         found = strategies.measure(self.uses[0])
         return found.squared, ParameterGradients([found.source])
 
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """``sum_i weights[i] * gradient_i``."""
-        return functools.reduce(torch.add, [use.weighted_sum(weights) for use in self.uses])
-
-    def keep(self, finite: Tensor) -> "ParameterGradients":
-        """The same with the rows of all examples that are not ``finite`` set to zero: 0 * inf would be NaN."""
-        return ParameterGradients([use.keep(finite) for use in self.uses])
+    def weighted_sum(self, weights: Tensor, finite: Tensor | None = None) -> Tensor:
+        """``sum_i weights[i] * gradient_i``, without the examples that are not ``finite``."""
+        return functools.reduce(torch.add, [use.weighted_sum(weights, finite) for use in self.uses])
 
 
 def _gram_is_cheaper(outer: Outer) -> bool:

@@ -144,10 +144,13 @@ def _measure_kept(use: Outer) -> Measured:
 
 def _measure_product(use: Outer) -> Measured:
     """One token: each group's norm is a product, and rounding is relative to it."""
-    lengths = [torch.linalg.vector_norm(side[:, :, 0], dim=2, dtype=torch.float64) for side in (use.left, use.right)]
+    left, right = (
+        torch.linalg.vector_norm(side[:, :, 0], dim=2, dtype=torch.float64)
+        + subnormal_error(side.shape[3], use.right.dtype)
+        for side in (use.left, use.right)
+    )
     raised = 1 + operand_error(use.right.dtype) + sum_error(4, use.right.dtype)
-    left = lengths[0] * raised + subnormal_error(use.rows, use.right.dtype)
-    return Measured((left * lengths[1]).square().sum(1), use)
+    return Measured((left * right * raised).square().sum(1), use)
 
 
 def _measure_group(use: Outer) -> Measured:

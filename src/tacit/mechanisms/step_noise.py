@@ -1,16 +1,17 @@
 """The noise of a training step: on all gradients at once, in place, where they are."""
 
 import contextlib
-import dataclasses
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from tacit.core import noise_table
 from tacit.core.chacha import Nonce, nonces_for
 from tacit.core.compiled_noise import Adder, compiled_adder
 from tacit.core.device_noise import add_normal_, key_tensor
+from tacit.core.noise_table import NoiseTable
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_positive
 from tacit.mechanisms.gaussian import Gaussian
@@ -25,9 +26,8 @@ class StepNoise:
     The noise of a step comes from ChaCha20 under a key that belongs to the run and the step alone, with a nonce for
     each parameter, so nothing is drawn twice whatever the chunking, the engine or the device.
 
-    On a GPU nothing waits for the device, and where the sums lie in the same places as in the step before, as those
-    of a captured step do, all launches are replayed as one. The sums must be finite: engines see to that, and where
-    checking costs no wait (on the CPU) it is done.
+    On a GPU nothing waits for the device and all sums take one launch, which `launch` also gives to whoever captures
+    it. The sums must be finite: engines see to that, and where checking costs no wait (on the CPU) it is done.
 
     Args:
         mechanism: its scale is that of the noise on each coordinate, from the sensitivity of all sums together.
@@ -36,9 +36,8 @@ class StepNoise:
 
     def __init__(self, mechanism: Gaussian, divisor: float) -> None:
         self._mechanism, self._divisor = mechanism, check_positive("divisor", divisor)
-        self._captured: _Captured | None = None
-        self._previous: tuple[int, ...] = ()
         self._nonces: dict[str, Nonce] = {}
+        self._table: NoiseTable | None = None
         self._compiled: Adder | None = None
 
     def compile(self, *, wait: bool) -> None:
@@ -54,24 +53,41 @@ class StepNoise:
 
     def apply_(self, sums: Mapping[str, Tensor], randomness: Randomness, step: int) -> None:
         """Adds the noise of one step and divides."""
-        if list(self._nonces) != list(sums):  # in order, too
-            self._nonces = nonces_for(list(sums))
-        values = [_dense(tensor) for tensor in sums.values()]
-        key = randomness.device_key("noise", step)
-        places = tuple(tensor.data_ptr() for tensor in values)
-        device = values[0].device
-        if self._captured is not None and self._captured.places == places:
-            self._captured.replay(key)
-        elif _capturable(values) and places == self._previous:
-            self._captured = _Captured(self, values, places, key)
-            self._captured.replay(key)
+        self._check_finite(sums.values())
+        self.point_to(sums)
+        key = key_tensor(randomness.device_key("noise", step), device=next(iter(sums.values())).device)
+        if self._table is not None:
+            self.launch(key)
         else:
-            self._check_finite(values)
-            self.add_and_divide(values, key_tensor(key, device=device))
-        self._previous = places
+            self._add_and_divide([_dense(tensor) for tensor in sums.values()], key)
 
-    def add_and_divide(self, values: Sequence[Tensor], key: Tensor) -> None:
-        """What a step does to its sums; nothing here depends on the key's value."""
+    def point_to(self, sums: Mapping[str, Tensor]) -> bool:
+        """Says where the sums of the next `launch` lie; false where there is no such launch for them."""
+        values = [_dense(tensor) for tensor in sums.values()]
+        if list(self._nonces) != list(sums):  # in order, too
+            self._nonces, self._table = nonces_for(list(sums)), None
+        if not noise_table.fits(values):
+            self._table = None
+            return False
+        if self._table is None:
+            self._table = NoiseTable(values, list(self._nonces.values()))
+        self._table.point_to(values)
+        return True
+
+    @property
+    def launches(self) -> bool:
+        """Whether the sums that were last pointed to take one launch."""
+        return self._table is not None
+
+    def launch(self, key: Tensor) -> None:
+        """Adds noise to the sums that were pointed to, and divides: one launch that a CUDA graph may hold.
+
+        Where the sums lie and what the key is are both read on the device when the launch runs.
+        """
+        assert self._table is not None
+        self._table.add_(self._mechanism.scale * _ROUNDING, self._divisor, key)
+
+    def _add_and_divide(self, values: Sequence[Tensor], key: Tensor) -> None:
         scale = self._mechanism.scale
         if scale:
             for tensor, nonce in zip(values, self._nonces.values(), strict=True):
@@ -79,32 +95,10 @@ class StepNoise:
                 add(tensor, scale if tensor.dtype == torch.float64 else scale * _ROUNDING, key, nonce)
         torch._foreach_div_(list(values), self._divisor)
 
-    def _check_finite(self, values: Sequence[Tensor]) -> None:
+    def _check_finite(self, values: Iterable[Tensor]) -> None:
         for tensor in values:
             if not tensor.is_cuda:
                 self._mechanism.check_finite(tensor)
-
-
-@dataclasses.dataclass(init=False)
-class _Captured:
-    """The launches of one step, captured for sums that stay in their places."""
-
-    places: tuple[int, ...]
-
-    def __init__(self, noise: StepNoise, values: Sequence[Tensor], places: tuple[int, ...], key: bytes) -> None:
-        self.places = places
-        self._key = key_tensor(key, device=values[0].device)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            noise.add_and_divide(values, self._key)
-
-    def replay(self, key: bytes) -> None:
-        self._key.copy_(key_tensor(key, device="cpu"), non_blocking=True)
-        self._graph.replay()
-
-
-def _capturable(values: Sequence[Tensor]) -> bool:
-    return all(tensor.is_cuda and tensor.dtype != torch.float64 for tensor in values)
 
 
 def _dense(tensor: Tensor) -> Tensor:

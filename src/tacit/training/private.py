@@ -20,10 +20,11 @@ from tacit.ledger import Account, unlimited
 from tacit.mechanisms import StepNoise
 from tacit.plan import DPSGD
 from tacit.sampling import chunks
+from tacit.training.captured_step import CapturedStep, Launch
 from tacit.training.execution import CompileWatch, Execution, first_chunk_size, out_of_memory
 from tacit.training.lots import drawn_ahead
 from tacit.training.records import check_records, fetch, held_rows, resident
-from tacit.training.step import release_gradient
+from tacit.training.step import release_captured, release_gradient
 from tacit.training.update import Update
 
 _PREFLIGHT_RECORDS = 16  # enough to find three that differ
@@ -84,6 +85,7 @@ class Private:
         )
         self._noise = StepNoise(plan.mechanism(self._grad.sensitivity(Neighbours.ADD_REMOVE)), plan.expected_batch_size)
         self._update = Update(optimizer)
+        self._captured = CapturedStep(self._grad, self._noise, self._update)
         self._watch = CompileWatch(self.execution, self._grad, self._noise, plan.steps)
         self._chunk_size: int | None = None
         self._preflight_due = self.execution.preflight
@@ -137,9 +139,14 @@ class Private:
                 "from private.batches and give it to private.step once."
             )
         self._run_preflight(lot.records)
-        sums = self._sum(lot)
-        release_gradient(sums, self._noise, self._reservation, self._randomness, lot.step)
-        self._update(self._grad.parameters, sums)
+        launch = self._captured_launch(lot)
+        if launch is not None:
+            release_captured(launch, self._reservation, self._randomness, lot.step)
+        else:
+            sums = self._sum(lot)
+            release_gradient(sums, self._noise, self._reservation, self._randomness, lot.step)
+            self._update(self._grad.parameters, sums)
+            self._captured.after_ordinary_step(sums)
         self.steps_done += 1
         self._pending = None
         self._watch.after_step(self.steps_done)
@@ -163,6 +170,13 @@ class Private:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _captured_launch(self, lot: Lot) -> Launch | None:
+        """The whole step as one launch, where it was captured and the lot is one chunk."""
+        size = self._chunk_size
+        if size is None or not 0 < len(lot.unsafe_indices) <= size or self._device.type != "cuda":
+            return None
+        return self._captured.prepare(*next(self._chunks(lot, size)))
 
     def _sum(self, lot: Lot) -> dict[str, Tensor]:
         """The clipped sum over the lot, in chunks that fit; where memory runs out, in chunks of half the size."""

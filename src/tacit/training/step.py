@@ -15,6 +15,7 @@ from torch import Tensor
 from tacit.core.randomness import Randomness
 from tacit.ledger import Reservation
 from tacit.mechanisms import StepNoise
+from tacit.training.captured_step import Launch
 
 
 def release_gradient(
@@ -23,3 +24,9 @@ def release_gradient(
     """The clipped sums become the noisy mean gradient of the step, in place; those of an empty lot are noise alone."""
     reservation.before_noise(step)
     noise.apply_(sums, randomness, step)
+
+
+def release_captured(launch: Launch, reservation: Reservation, randomness: Randomness, step: int) -> None:
+    """The same where sum, noise and update are one launch: the ledger then records before the sum is taken."""
+    reservation.before_noise(step)
+    launch(randomness.device_key("noise", step))

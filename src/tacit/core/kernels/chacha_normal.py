@@ -28,18 +28,36 @@ _WARPS = 4  # one block a thread: its sixteen words and the key fit into registe
 
 def add_normal_(values: "torch.Tensor", scale: float, key: "torch.Tensor", nonce: "Nonce") -> None:
     """Launches the kernel on contiguous ``values`` of at most 32 bits each; arguments are checked by the caller."""
-    grid = (triton.cdiv(values.numel(), 2 * PAIRS * TILE_BLOCKS),)
-    _add_normal_kernel[grid](values, values.numel(), scale, key, *map(_signed, nonce), num_warps=_WARPS)
+    _add_normal_kernel[(tiles_of(values.numel()),)](
+        values, values.numel(), scale, key, *map(signed, nonce), num_warps=_WARPS
+    )
+
+
+def add_normals_(
+    table: "torch.Tensor", owners: "torch.Tensor", scale: float, divisor: float, key: "torch.Tensor"
+) -> None:
+    """Launches one kernel on many float32 tensors and divides what it adds up; `tacit.core.noise_table` has the table.
+
+    Args:
+        table: int64, a row a tensor: address, number of values, first tile, three words of its nonce.
+        owners: int32, for each tile the row of its tensor.
+    """
+    _add_normals_kernel[(owners.numel(),)](table, owners, scale, divisor, key, num_warps=_WARPS)
+
+
+def tiles_of(count: int) -> int:
+    """How many tiles that many values take."""
+    return -(-count // (2 * PAIRS * TILE_BLOCKS))
 
 
 def keystream_(words: "torch.Tensor", key: "torch.Tensor", nonce: "Nonce", first_block: int = 0) -> None:
     """Writes blocks from ``first_block`` on into ``words``, int32 of shape (16, blocks): for the published vectors."""
     blocks = words.shape[1]
     grid = (triton.cdiv(blocks, TILE_BLOCKS),)
-    _keystream_kernel[grid](words, blocks, key, _signed(first_block), *map(_signed, nonce), num_warps=_WARPS)
+    _keystream_kernel[grid](words, blocks, key, signed(first_block), *map(signed, nonce), num_warps=_WARPS)
 
 
-def _signed(word: int) -> int:
+def signed(word: int) -> int:
     """The int32 with the same bits, so that every word has one type and compiles one kernel."""
     return word - 2**32 if word >= 2**31 else word
 
@@ -57,23 +75,55 @@ def _add_normal_kernel(
     nonce1: tl.tensor,
     nonce2: tl.tensor,
 ) -> None:
+    _add_tile(values, count, tl.program_id(0), scale, 1.0, key, nonce0, nonce1, nonce2)
+
+
+@triton.jit(do_not_specialize=["scale", "divisor"])
+def _add_normals_kernel(
+    table: tl.tensor, owners: tl.tensor, scale: tl.tensor, divisor: tl.tensor, key: tl.tensor
+) -> None:
+    program = tl.program_id(0)
+    row = table + 6 * tl.load(owners + program)
+    values = tl.load(row).to(tl.pointer_type(tl.float32))
+    tile = program - tl.load(row + 2).to(tl.int32)
+    nonce0, nonce1, nonce2 = _word(row + 3), _word(row + 4), _word(row + 5)
+    _add_tile(values, tl.load(row + 1), tile, scale, divisor, key, nonce0, nonce1, nonce2)
+
+
+@triton.jit
+def _word(place: tl.tensor) -> tl.tensor:
+    return tl.load(place).to(tl.int32)
+
+
+@triton.jit
+def _add_tile(
+    values: tl.tensor,
+    count: tl.tensor,
+    tile: tl.tensor,
+    scale: tl.tensor,
+    divisor: tl.tensor,
+    key: tl.tensor,
+    nonce0: tl.tensor,
+    nonce1: tl.tensor,
+    nonce2: tl.tensor,
+) -> None:
+    """``(v + scale * noise) / divisor`` for one tile of a tensor."""
     lane = tl.arange(0, _TILE)
-    tile = tl.program_id(0)
     words = _block(key, tile * _TILE + lane, nonce0, nonce1, nonce2)
     start = tile.to(tl.int64) * (2 * _PAIRS * _TILE)
     inside = values + start
     left = tl.minimum(count - start, 2 * _PAIRS * _TILE).to(tl.int32)  # offsets in a tile need no 64 bits
     for pair in tl.static_range(_PAIRS):
         first, second = _normals(words[3 * pair], words[3 * pair + 1], words[3 * pair + 2])
-        _add(inside, lane + 2 * pair * _TILE, left, scale * first)
-        _add(inside, lane + (2 * pair + 1) * _TILE, left, scale * second)
+        _add(inside, lane + 2 * pair * _TILE, left, scale * first, divisor)
+        _add(inside, lane + (2 * pair + 1) * _TILE, left, scale * second, divisor)
 
 
 @triton.jit
-def _add(values: tl.tensor, at: tl.tensor, count: tl.tensor, noise: tl.tensor) -> None:
-    """Adds in float32 and rounds once to the type of the values."""
+def _add(values: tl.tensor, at: tl.tensor, count: tl.tensor, noise: tl.tensor, divisor: tl.tensor) -> None:
+    """Adds and divides in float32, and rounds once to the type of the values."""
     held = tl.load(values + at, mask=at < count)
-    tl.store(values + at, (held.to(tl.float32) + noise).to(held.dtype), mask=at < count)
+    tl.store(values + at, ((held.to(tl.float32) + noise) / divisor).to(held.dtype), mask=at < count)
 
 
 @triton.jit(do_not_specialize=["blocks", "first_block", *_WORDS])
