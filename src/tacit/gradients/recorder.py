@@ -180,6 +180,9 @@ class Recorder(Observer):
         if not output.requires_grad:
             output = output.contiguous() if output._is_view() else output
             output = _Begin.apply(torch.zeros((), requires_grad=True), output)  # type: ignore[no-untyped-call]
+        if output.is_cuda and _has_channels_last(output):
+            # Convolutions want the gradient as they gave the output; made so here, it is so for all that read it.
+            output.register_hook(_put_channels_last)  # type: ignore[no-untyped-call]
         self.uses.append(
             Use(
                 rule,
@@ -305,6 +308,15 @@ def _detach(arguments: Any, roles: Mapping[str, Watched]) -> Any:
     """The arguments with the watched tensors detached, so that no gradient is computed for them."""
     watched = {id(w.tensor) for w in roles.values()}
     return replaced(arguments, [t.detach() if id(t) in watched else t for t in tensors_in(arguments)])
+
+
+def _put_channels_last(grad: Tensor) -> Tensor:
+    return grad.contiguous(memory_format=torch.channels_last)
+
+
+def _has_channels_last(values: Tensor) -> bool:
+    last = values.dim() == 4 and values.is_contiguous(memory_format=torch.channels_last)
+    return last and not values.is_contiguous()
 
 
 def _precision(output: Tensor) -> float:

@@ -9,7 +9,7 @@ from tacit.gradients.layers.attention import multi_head_attention, share_attenti
 from tacit.gradients.layers.base import Call as Call
 from tacit.gradients.layers.base import Layout as Layout
 from tacit.gradients.layers.base import Rule as Rule
-from tacit.gradients.layers.convolution import CONVOLUTION
+from tacit.gradients.layers.convolution import CONVOLUTION, put_channels_last
 from tacit.gradients.layers.elementwise import ADD, EXPAND, MUL, SUB, WHERE
 from tacit.gradients.layers.embedding import EMBEDDING, EMBEDDING_BAG
 from tacit.gradients.layers.linear import ADDMM, LINEAR, MATMUL
@@ -31,4 +31,5 @@ REWRITES: dict[Callable[..., Any], Callable[..., Any]] = {
 # Operations that run as they are, with arguments prepared by an observed function.
 ADAPTERS: dict[Callable[..., Any], Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]] = {
     F.scaled_dot_product_attention: share_attention_bias,
+    F.conv2d: put_channels_last,
 }

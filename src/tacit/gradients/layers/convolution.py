@@ -5,6 +5,7 @@ that the kernel saw there. Padding modes other than zeros pad the input before t
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,8 +14,11 @@ from torch import Tensor
 from tacit.gradients.contributions import Convolved, Direct
 from tacit.gradients.convolving import Geometry
 from tacit.gradients.layers.base import Call, Contributions, Layout, Rule, at_least_float32, present
+from tacit.gradients.rounding import operand_error
 
 Size = int | Sequence[int]
+_MANY_CHANNELS = 1024  # channels in times channels out
+_FULL_PRECISION = 1e-6
 
 
 def _sort(
@@ -28,6 +32,29 @@ def _sort(
 ) -> Call:
     options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     return Call(parameters=present(weight=weight, bias=bias), inputs={"input": input}, options=options)
+
+
+def put_channels_last(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size | str = 0,
+    dilation: Size = 1,
+    groups: int = 1,
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same call with its input's channels last in memory where tensor cores take it, which want them so.
+
+    The outputs, and by the recorder their gradients, then have them last too. For few channels it does not pay.
+    """
+    if input.dim() == 4 and input.is_cuda and weight.shape[:2].numel() >= _MANY_CHANNELS and _in_few_bits(input):
+        input = input.contiguous(memory_format=torch.channels_last)
+    return (input, weight, bias, stride, padding, dilation, groups), {}
+
+
+def _in_few_bits(values: Tensor) -> bool:
+    half = values.dtype in (torch.float16, torch.bfloat16) or torch.is_autocast_enabled(values.device.type)
+    return half or operand_error(values.dtype, convolution=True) > _FULL_PRECISION
 
 
 def _contribute(call: Call, grad: Tensor, layout: Layout) -> Contributions:
