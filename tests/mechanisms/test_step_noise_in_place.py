@@ -278,7 +278,7 @@ def test_planted_noise_that_repeats_is_rejected(bug, monkeypatch):
 def test_planted_a_noise_that_is_not_divided_is_rejected(monkeypatch):
     monkeypatch.setattr(
         StepNoise,
-        "add_and_divide",
+        "_add_and_divide",
         lambda self, values, key: [v.div_(DIVISOR).add_(torch.randn_like(v)) for v in values],
     )
     with pytest.raises(AssertionError):
