@@ -43,11 +43,12 @@ def compile_graph(trace: Trace, inputs: Sequence[Tensor]) -> Program:
 def _options(trace: Trace, device: torch.device) -> dict[str, Any]:
     """What makes programs faster, or sooner there; all of it can be done without.
 
-    Convolutions on a GPU like the channels last. On a CPU, torch knows its vector units already, and trying them out
-    with the compiler once more takes longer than a small model's program.
+    Convolutions on a GPU like the channels last. On a CPU they do not care, and what stands between them is vectorised
+    along the positions: a group of channels is too short for that. Torch knows its vector units already there, and
+    trying them out with the compiler once more takes longer than a small model's program.
     """
     if device.type == "cpu":
-        return {"cpp.vec_isa_ok": True}
+        return {"cpp.vec_isa_ok": True, "layout_optimization": False}
     convolves = any("convolution" in str(node.target) for node in trace.graph.graph.nodes)
     return {"force_layout_optimization": True} if convolves else {}
 
