@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tacit.gradients.kept_memory import keep_freed_memory
 from tacit.gradients.tracing import Program, Trace
 
 _SPARE = 1 / 32  # of a program's memory: what splitting one block may waste
@@ -27,6 +28,8 @@ def can_compile(device: torch.device) -> bool:
 
 def compile_graph(trace: Trace, inputs: Sequence[Tensor]) -> Program:
     """Machine code for one shape."""
+    if inputs[0].device.type == "cpu":
+        keep_freed_memory()
     with torch.no_grad():
         try:
             compiled = torch._inductor.compile(trace.graph, list(inputs), _options(trace, inputs[0].device))
