@@ -25,6 +25,7 @@ GUARD = 20
 SCALE = 0.7
 MANY = {3: (1, 2, 3), COUNT: NONCE, 1280: (2**31, 5, 2**32 - 1)}  # sizes and nonces of tensors in one launch
 DIVISOR = 7.0
+RATES = (0.5, 2.0, 0.125)
 
 
 @triton.jit
@@ -62,6 +63,17 @@ def _noisy_means() -> np.ndarray:
     return torch.cat(guarded).numpy()
 
 
+def _descended() -> np.ndarray:
+    """Sums, then parameters, after a launch that also descends."""
+    sums = [torch.full((size,), 3.0) for size in MANY]
+    parameters = [torch.full((size + GUARD,), 5.0) for size in MANY]
+    table = NoiseTable(sums, list(MANY.values()))
+    inside = [values[:size] for values, size in zip(parameters, MANY, strict=True)]
+    table.point_to(sums, list(zip(inside, RATES, strict=True)))
+    table.add_(SCALE, DIVISOR, key_tensor(KEY, device="cpu"))
+    return torch.cat([*sums, *parameters]).numpy()
+
+
 def main(words_file: str, out_file: str) -> None:
     guarded = torch.full((COUNT + GUARD,), 3.0)
     _noisy(guarded[:COUNT])
@@ -71,6 +83,7 @@ def main(words_file: str, out_file: str) -> None:
         last=_keystream(KEY, NONCE, 2**32 - 130, 130),
         float32=guarded.numpy(),
         many=_noisy_means(),
+        descended=_descended(),
         bfloat16=_noisy(torch.full((200,), 3.0, dtype=torch.bfloat16)).float().numpy(),
         normals=_normals_of(np.load(words_file)),
     )

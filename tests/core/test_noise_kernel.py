@@ -99,6 +99,15 @@ def test_one_launch_gives_many_tensors_their_own_noise_and_divides(interpreted: 
     np.testing.assert_allclose(interpreted["many"], torch.cat(expected).numpy(), rtol=0, atol=1e-6)
 
 
+def test_a_launch_that_descends_takes_the_step_of_plain_descent(interpreted: dict[str, np.ndarray]) -> None:
+    pytest.importorskip("triton")
+    from interpreted_noise import GUARD, MANY, RATES
+
+    means = [part[:-GUARD] for part in np.split(interpreted["many"], np.cumsum([size + GUARD for size in MANY])[:-1])]
+    left = [np.append(5 - rate * mean, np.full(GUARD, 5.0)) for rate, mean in zip(RATES, means, strict=True)]
+    np.testing.assert_allclose(interpreted["descended"], np.concatenate([*means, *left]), rtol=0, atol=1e-6)
+
+
 def test_the_kernel_adds_to_sixteen_bits_in_float32(interpreted: dict[str, np.ndarray]) -> None:
     """To one unit in the last place: the interpreter cuts off where a GPU rounds."""
     key, nonce, scale, _ = interpreted_constants()
@@ -152,6 +161,8 @@ def test_a_table_refuses_tensors_of_other_sizes() -> None:
     for other in (torch.zeros(5), torch.zeros(4, dtype=torch.float64), torch.zeros(2, 8)[:, ::4]):
         with pytest.raises(InputError, match="another"):
             table.point_to([other])
+        with pytest.raises(InputError, match="another"):
+            table.point_to([torch.zeros(4)], [(other, 0.1)])
 
 
 def test_tensors_on_a_cpu_take_no_launch() -> None:

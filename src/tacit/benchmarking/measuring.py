@@ -23,6 +23,7 @@ _BLOCK_SECONDS = {"cuda": 0.1, "cpu": 0.05}
 _MOST_STEPS_A_BLOCK = 200
 _FEW_ROUNDS, _SHORT_SECONDS = 3, 1.0
 _SLOW_SECONDS = 1.0  # a step of this length on a CPU is measured, not repeated
+_CAPTURING_STEPS = 2  # after which a step that is captured has been
 _REASON_LENGTH = 240
 
 Progress = Callable[[str, float], None]
@@ -133,6 +134,8 @@ def _prepare(task: Task, contender: Contender) -> Lane:
     with _failures_in(lane, task.device), quiet():
         lane.step = contender.prepare(task)
         seconds = _timed(lane.step, 1, task.device)  # compiles, searches kernels, runs preflights
+        if task.device.type == "cuda":
+            _timed(lane.step, _CAPTURING_STEPS, task.device)
         reset_peak(task.device)
         if task.device.type == "cuda" or contender.compiles or seconds < _SLOW_SECONDS:
             seconds = _timed(lane.step, 1, task.device)

@@ -4,6 +4,7 @@ import functools
 import importlib.util
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,9 +33,10 @@ def fits(tensors: Sequence[Tensor]) -> bool:
 class NoiseTable:
     r"""Turns sums into noisy means, :math:`v \leftarrow (v + s z) / L`, all of them in one launch.
 
-    The noise is that of `tacit.core.device_noise.add_normal_` with the same key and nonces. Nothing of the launch
-    depends on the key's value or on where the tensors lie: both are read on the device, so that a CUDA graph may be
-    captured first and the table filled in afterwards.
+    The noise is that of `tacit.core.device_noise.add_normal_` with the same key and nonces. Where parameters are given,
+    the launch takes a step of plain gradient descent with the means as well. Nothing of it depends on the key's value
+    or on where the tensors lie: both are read on the device, so that a CUDA graph may be captured first and the table
+    filled in afterwards.
 
     Args:
         tensors: what `fits`; the sizes stay, the places may change.
@@ -47,27 +49,46 @@ class NoiseTable:
         self._launch = chacha_normal.add_normals_
         device = tensors[0].device
         tiles = [chacha_normal.tiles_of(tensor.numel()) for tensor in tensors]
-        words = [[chacha_normal.signed(word) for word in nonce] for nonce in nonces]
         firsts = [sum(tiles[:place]) for place in range(len(tiles))]
         self._sizes = [tensor.numel() for tensor in tensors]
-        self._rows = [[0, size, first, *nonce] for size, first, nonce in zip(self._sizes, firsts, words, strict=True)]
-        self._table = torch.tensor(self._rows, dtype=torch.int64).to(device)
+        self._rows = [
+            [size, first, *map(chacha_normal.signed, nonce)]
+            for size, first, nonce in zip(self._sizes, firsts, nonces, strict=True)
+        ]
+        self._table = torch.zeros(len(tiles), 8, dtype=torch.int64, device=device)
         self._owners = torch.arange(len(tiles), dtype=torch.int32).repeat_interleave(torch.tensor(tiles)).to(device)
-        self._places: tuple[int, ...] = ()
+        self._facts: object = None
 
-    def point_to(self, tensors: Sequence[Tensor]) -> None:
-        """Says where the tensors of the launches to come lie."""
-        places = tuple(tensor.data_ptr() for tensor in tensors)
-        if places == self._places:
+    def point_to(self, tensors: Sequence[Tensor], descent: Sequence[tuple[Tensor, float]] | None = None) -> None:
+        r"""Says where the tensors of the launches to come lie.
+
+        Args:
+            tensors: of the sizes that the table was made for.
+            descent: for each of them a parameter and its rate; the launch then also takes the step p - rate v.
+        """
+        places = [tensor.data_ptr() for tensor in tensors]
+        targets = [(0, 0.0)] * len(places) if descent is None else [(p.data_ptr(), rate) for p, rate in descent]
+        if self._facts == (places, targets):
             return
-        whole = all(tensor.is_contiguous() and tensor.dtype == torch.float32 for tensor in tensors)
-        if [tensor.numel() for tensor in tensors] != self._sizes or not whole:
-            raise InputError("tensors: are not of the sizes that the table was made for. Make another one.")
-        rows = [[place, *row[1:]] for place, row in zip(places, self._rows, strict=True)]
+        self._check([*tensors, *(parameter for parameter, _ in descent or ())])
+        rows = [
+            [place, *row, target, _bits(rate)]
+            for place, row, (target, rate) in zip(places, self._rows, targets, strict=True)
+        ]
         self._table.copy_(torch.tensor(rows, dtype=torch.int64))
-        self._places = places
+        self._facts = places, targets
 
     def add_(self, scale: float, divisor: float, key: Tensor) -> None:
         """Adds ``scale`` times standard normal noise from ``key``, eight int32 words on the device, and divides."""
         with torch.cuda.device_of(self._table):  # type: ignore[no-untyped-call]
             self._launch(self._table, self._owners, scale, divisor, key)
+
+    def _check(self, tensors: Sequence[Tensor]) -> None:
+        whole = all(tensor.is_contiguous() and tensor.dtype == torch.float32 for tensor in tensors)
+        if [tensor.numel() for tensor in tensors] != self._sizes * (len(tensors) // len(self._sizes)) or not whole:
+            raise InputError("tensors: are not of the sizes that the table was made for. Make another one.")
+
+
+def _bits(number: float) -> int:
+    """The number in float32, as the whole number with the same bits."""
+    return int(np.float32(number).view(np.int32))

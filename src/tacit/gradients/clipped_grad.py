@@ -149,12 +149,12 @@ class ClippedGrad:
     def captured(self, batch: Batch, mask: Tensor | None, finish: Finish) -> Callable[[], None] | None:
         """One launch that takes the sum over a whole lot and runs ``finish`` on it; None where `accumulate` must do.
 
-        A CUDA graph: ``finish`` is called once, to be captured, and must be the same object from step to step. The
-        sums that it gets want completing (`complete`). Nothing runs before the launch is called.
+        A CUDA graph: ``finish`` is called once, to be captured. The sums that it gets want completing (`complete`).
+        Nothing runs before the launch is called.
         """
         if not isinstance(self._engine, CompiledEngine):
             return None
-        self._check_model()
+        # A program is found by all that it was checked with, parameters included: no need to check them again.
         return self._engine.captured(batch, self._full_mask(batch) if mask is None else mask, finish)
 
     def complete(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -113,7 +113,7 @@ class CompiledEngine:
         """One launch that runs the program on this batch and ``finish`` on its sums, and nothing before it is called.
 
         None where the ordinary way must be taken: no GPU, no program that is trusted yet, or one to be compared with
-        the eager step. ``finish`` is captured once; it must be the same object as long as it would do the same.
+        the eager step. ``finish`` is captured once, and again only where another one is given.
         """
         if not self.asked or not mask.is_cuda or not len(mask):
             return None
@@ -194,7 +194,7 @@ class CompiledEngine:
         trace = program.compilation.trace
         staying, moving = trace.staying(batch), trace.moving(batch, mask)
         replay = program.replay
-        if replay is None or program.finish is not finish or not replay.fits(staying):
+        if replay is None or program.finish != finish or not replay.fits(staying):
             replay = program.replay = None  # frees its memory before the next one takes as much
 
             def finish_named(results: list[Tensor]) -> None:

@@ -3,6 +3,7 @@
 Inductor keeps what it generated on disk, so that a later run with the same model and shapes starts at once.
 """
 
+import functools
 import os
 import shutil
 import threading
@@ -83,7 +84,7 @@ class Replay:
         arguments = [*staying, *self._places]
         needed = _warm_up(program, arguments)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        with torch.cuda.graph(self._graph, stream=_stream(device)):
             # Whatever the graph allocates is then cut from one block; block by block it would hold half as much again.
             torch.empty(needed, dtype=torch.uint8, device=device)
             self.results = program(list(arguments))
@@ -110,7 +111,7 @@ class Replay:
 def _warm_up(program: Program, arguments: Sequence[Tensor]) -> int:
     """Runs a program as a capture needs it, and says how many bytes it allocates at most; starts torch's peak anew."""
     device = arguments[0].device
-    side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    side = _stream(device)
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):
         program(list(arguments))
@@ -121,6 +122,12 @@ def _warm_up(program: Program, arguments: Sequence[Tensor]) -> int:
     torch.cuda.current_stream(device).wait_stream(side)
     torch.cuda.empty_cache()
     return int(needed * (1 + _SPARE))
+
+
+@functools.cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """The one stream for warming up and capturing: cuBLAS keeps a workspace for every stream that it has seen."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 class Compilation:

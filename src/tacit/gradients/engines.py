@@ -5,6 +5,7 @@ function, to rounding; the reference engine defines it.
 """
 
 import contextlib
+import operator
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -134,6 +135,7 @@ class BookkeepingEngine:
         self._strategies = strategies or Strategies()
         self.written_out: list[tuple[str, str]] = []
         self._found: dict[Hashable, tuple[list[list[Step]], bool]] = {}
+        self._settings: tuple[list[object], Hashable] = [], None
 
     def __call__(self, batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         with torch.enable_grad():
@@ -187,11 +189,20 @@ class BookkeepingEngine:
         return tuple(module.training for module in self._model.modules())
 
     def settings(self) -> Hashable:
-        """Every module, and every plain value that it holds, such as its mode or a temperature."""
-        return tuple(
-            (id(module), *(value for value in vars(module).values() if isinstance(value, _PLAIN)))
-            for module in self._model.modules()
-        )
+        """Every module with every plain value that it holds, such as its mode or a temperature, and every parameter.
+
+        Worked out again only where some object was replaced since the last call.
+        """
+        seen: list[object] = []
+        for module in self._model.modules():
+            seen += vars(module).values()
+            for parameter in module._parameters.values():
+                seen += (parameter, parameter is not None and parameter.requires_grad)
+        known, settings = self._settings
+        if len(seen) != len(known) or not all(map(operator.is_, seen, known)):
+            settings = tuple(map(_settings_of, self._model.modules()))
+            self._settings = seen, settings
+        return settings
 
     @property
     def parts(self) -> tuple[nn.Module, LossFunction, BoundClipping, Strategies]:
@@ -209,6 +220,12 @@ class BookkeepingEngine:
             with stirred(parameters):
                 findings = probe(parameters, losses)
             return findings if findings.finite else probe(parameters, losses)
+
+
+def _settings_of(module: nn.Module) -> Hashable:
+    plain = [value for value in vars(module).values() if isinstance(value, _PLAIN)]
+    parameters = [(id(p), p is not None and p.requires_grad) for p in module._parameters.values()]
+    return (id(module), *plain, *parameters)
 
 
 def _map_examples(function: Any, tree: Any, batch: Any, examples: int, shared: Any = lambda leaf: leaf) -> Any:

@@ -61,18 +61,22 @@ class StepNoise:
         else:
             self._add_and_divide([_dense(tensor) for tensor in sums.values()], key)
 
-    def point_to(self, sums: Mapping[str, Tensor]) -> bool:
-        """Says where the sums of the next `launch` lie; false where there is no such launch for them."""
-        values = [_dense(tensor) for tensor in sums.values()]
+    def point_to(self, sums: Mapping[str, Tensor], descent: Mapping[str, tuple[Tensor, float]] | None = None) -> None:
+        """Says where the sums of the next `launch` lie, where there is such a launch for them.
+
+        Args:
+            sums: as for `apply_`.
+            descent: a parameter and its rate for each, where the launch shall also take a step of plain descent.
+        """
         if list(self._nonces) != list(sums):  # in order, too
             self._nonces, self._table = nonces_for(list(sums)), None
-        if not noise_table.fits(values):
-            self._table = None
-            return False
-        if self._table is None:
+        if not next(iter(sums.values())).is_cuda:
+            return
+        values = [_dense(tensor) for tensor in sums.values()]
+        if self._table is None and noise_table.fits(values):
             self._table = NoiseTable(values, list(self._nonces.values()))
-        self._table.point_to(values)
-        return True
+        if self._table is not None:
+            self._table.point_to(values, None if descent is None else [descent[name] for name in sums])
 
     @property
     def launches(self) -> bool:
@@ -80,7 +84,7 @@ class StepNoise:
         return self._table is not None
 
     def launch(self, key: Tensor) -> None:
-        """Adds noise to the sums that were pointed to, and divides: one launch that a CUDA graph may hold.
+        """Adds noise to the sums that were pointed to, divides, and descends: one launch that a CUDA graph may hold.
 
         Where the sums lie and what the key is are both read on the device when the launch runs.
         """

@@ -1,5 +1,6 @@
-"""Lots drawn ahead of the steps that take them, so that a fast step does not wait for its sampler."""
+"""Lots drawn ahead of the steps that take them, where drawing takes long, so that a fast step does not wait for it."""
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,16 +8,26 @@ import numpy as np
 import numpy.typing as npt
 
 _BLOCK = 16
+_LONG = 1e-3  # seconds; two threads of Python hinder each other more than a short draw delays a step
 
 Indices = npt.NDArray[np.int64]
 
 
-def drawn_ahead(draw: Callable[[int], Indices], first: int, last: int) -> Iterator[Indices]:
-    """``draw(step)`` for the steps from ``first`` up to ``last``, blocks of them in a thread beside the training.
+def drawn(draw: Callable[[int], Indices], first: int, last: int) -> Iterator[Indices]:
+    """``draw(step)`` for the steps from ``first`` up to ``last``; in a thread beside the training where that pays.
 
     A step's lot depends on the step alone, so it does not matter when it is drawn, nor that some are never taken.
     """
+    if first >= last:
+        return
+    started = time.perf_counter()
+    lot = draw(first)
+    long = time.perf_counter() - started > _LONG
+    yield lot
+    yield from _drawn_ahead(draw, first + 1, last) if long else map(draw, range(first + 1, last))
 
+
+def _drawn_ahead(draw: Callable[[int], Indices], first: int, last: int) -> Iterator[Indices]:
     def block(start: int) -> list[Indices]:
         return [draw(step) for step in range(start, min(start + _BLOCK, last))]
 

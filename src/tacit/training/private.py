@@ -22,7 +22,7 @@ from tacit.plan import DPSGD
 from tacit.sampling import chunks
 from tacit.training.captured_step import CapturedStep, Launch
 from tacit.training.execution import CompileWatch, Execution, first_chunk_size, out_of_memory
-from tacit.training.lots import drawn_ahead
+from tacit.training.lots import drawn
 from tacit.training.records import check_records, fetch, held_rows, resident
 from tacit.training.step import release_captured, release_gradient
 from tacit.training.update import Update
@@ -115,8 +115,8 @@ class Private:
             return sampler.indices(step, len(records), self._randomness)
 
         # Only a GPU leaves the processor idle enough to draw ahead.
-        drawn = drawn_ahead(draw, first, last) if self._device.type == "cuda" else map(draw, range(first, last))
-        for step, indices in zip(range(first, last), drawn, strict=True):
+        lots = drawn(draw, first, last) if self._device.type == "cuda" else map(draw, range(first, last))
+        for step, indices in zip(range(first, last), lots, strict=True):
             if step != self.steps_done:
                 raise InputError(
                     f"step {self.steps_done - 1}: was taken from another loop over private.batches. Use one loop at a "
@@ -176,7 +176,8 @@ class Private:
         size = self._chunk_size
         if size is None or not 0 < len(lot.unsafe_indices) <= size or self._device.type != "cuda":
             return None
-        return self._captured.prepare(*next(self._chunks(lot, size)))
+        rows = held_rows(lot.records, lot.unsafe_indices, self._device) if len(lot.unsafe_indices) == size else None
+        return self._captured.prepare(*((rows, None) if rows is not None else next(self._chunks(lot, size))))
 
     def _sum(self, lot: Lot) -> dict[str, Tensor]:
         """The clipped sum over the lot, in chunks that fit; where memory runs out, in chunks of half the size."""
@@ -193,16 +194,17 @@ class Private:
 
     def _chunks(self, lot: Lot, size: int) -> Iterator[tuple[Batch, Tensor | None]]:
         padded = self.execution.pad_chunks or self._grad.compiles
+        device = self._device
         for chunk in chunks(lot.unsafe_indices, size):
             indices = chunk.indices if padded else chunk.indices[chunk.mask]
             whole = not padded or bool(chunk.mask[-1])  # padding comes last
-            mask = None if whole else torch.from_numpy(chunk.mask).to(self._device, non_blocking=True)
-            held = held_rows(lot.records, indices, self._device)
+            mask = None if whole else torch.from_numpy(chunk.mask).to(device, non_blocking=True)
+            held = held_rows(lot.records, indices, device)
             yield held or self._to_device(fetch(lot.records, indices)), mask
 
     @property
     def _device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        return next(iter(self._grad.parameters.values())).device
 
     def _to_device(self, batch: tuple[Any, ...]) -> tuple[Any, ...]:
         device = self._device

@@ -1,9 +1,13 @@
 """The optimizer's update from the noisy gradient: post-processing, any torch optimizer."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+
+Descent = dict[str, tuple[Tensor, float]]
+"""For each name a parameter and its rate."""
+_OPTIONS = ("lr", "momentum", "weight_decay", "nesterov", "maximize")
 
 
 class Update:
@@ -15,14 +19,15 @@ class Update:
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
+        self._descent: tuple[object, Descent | None] = None, None
 
     def __call__(self, parameters: Mapping[str, nn.Parameter], gradient: Mapping[str, Tensor]) -> None:
         """One step of the optimizer."""
         self.place(parameters, gradient)
-        self.run()
+        self._optimizer.step()
 
     def place(self, parameters: Mapping[str, nn.Parameter], gradient: Mapping[str, Tensor]) -> None:
-        """Puts the gradients where the optimizer looks for them."""
+        """Puts the gradients where the optimizer, and whoever wants to see them, looks for them."""
         for name, parameter in parameters.items():
             value = gradient[name]
             if parameter.grad is not value:
@@ -33,30 +38,32 @@ class Update:
                 if id(parameter) not in ours:
                     parameter.grad = None
 
-    def run(self) -> None:
-        """The optimizer's step, with the gradients in their places."""
-        self._optimizer.step()
+    def descent(self, parameters: Mapping[str, nn.Parameter]) -> "Descent | None":
+        """Parameters and rates, where the optimizer's step is p - rate g and nothing else.
 
-    def facts(self) -> Hashable:
-        """What a captured step would fix: where parameters and buffers lie, and every option.
-
-        None where a step must not be captured: an optimizer other than ``torch.optim.SGD`` may decide on the host
-        what to do, and so may hooks.
+        That is ``torch.optim.SGD`` on all of these parameters, without momentum and the like. A captured step then
+        takes it by itself; every other optimizer is asked after it.
         """
+        options = [[group[name] for name in _OPTIONS] for group in self._optimizer.param_groups if "momentum" in group]
+        facts = [parameter.data_ptr() for parameter in parameters.values()], options
+        if self._descent[0] != facts:
+            self._descent = facts, self._find_descent(parameters)
+        return self._descent[1]
+
+    def _find_descent(self, parameters: Mapping[str, nn.Parameter]) -> "Descent | None":
         optimizer = self._optimizer
         hooked = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
-        options = [value for group in optimizer.param_groups for key, value in group.items() if key != "params"]
-        if type(optimizer) is not torch.optim.SGD or hooked or any(isinstance(value, Tensor) for value in options):
+        if type(optimizer) is not torch.optim.SGD or hooked:
             return None
-        return tuple(
-            (
-                tuple(parameter.data_ptr() for parameter in group["params"]),
-                tuple(place for parameter in group["params"] for place in self._buffers(parameter)),
-                tuple(value for key, value in group.items() if key != "params"),
-            )
-            for group in optimizer.param_groups
-        )
-
-    def _buffers(self, parameter: Tensor) -> list[int]:
-        state = self._optimizer.state.get(parameter, {})
-        return [value.data_ptr() for value in state.values() if isinstance(value, Tensor)]
+        rates = {}
+        for group in optimizer.param_groups:
+            if any(group[option] for option in _OPTIONS[1:]):
+                return None
+            rates.update({id(parameter): group["lr"] for parameter in group["params"]})
+        found = {
+            name: (parameter.detach(), rates[id(parameter)])
+            for name, parameter in parameters.items()
+            if isinstance(rates.get(id(parameter)), float | int)
+        }
+        plain = all(p.dtype == torch.float32 and p.is_contiguous() for p, _ in found.values())
+        return found if plain and len(found) == len(parameters) else None

@@ -36,10 +36,11 @@ def add_normal_(values: "torch.Tensor", scale: float, key: "torch.Tensor", nonce
 def add_normals_(
     table: "torch.Tensor", owners: "torch.Tensor", scale: float, divisor: float, key: "torch.Tensor"
 ) -> None:
-    """Launches one kernel on many float32 tensors and divides what it adds up; `tacit.core.noise_table` has the table.
+    """Launches one kernel on many float32 tensors, which also divides and descends; see `tacit.core.noise_table`.
 
     Args:
-        table: int64, a row a tensor: address, number of values, first tile, three words of its nonce.
+        table: int64, a row a tensor: address, number of values, first tile, three words of its nonce, address of a
+            parameter or 0, bits of its rate in float32.
         owners: int32, for each tile the row of its tensor.
     """
     _add_normals_kernel[(owners.numel(),)](table, owners, scale, divisor, key, num_warps=_WARPS)
@@ -75,7 +76,7 @@ def _add_normal_kernel(
     nonce1: tl.tensor,
     nonce2: tl.tensor,
 ) -> None:
-    _add_tile(values, count, tl.program_id(0), scale, 1.0, key, nonce0, nonce1, nonce2)
+    _add_tile(values, count, tl.program_id(0), scale, 1.0, key, nonce0, nonce1, nonce2, values, 0, 0.0)
 
 
 @triton.jit(do_not_specialize=["scale", "divisor"])
@@ -83,11 +84,19 @@ def _add_normals_kernel(
     table: tl.tensor, owners: tl.tensor, scale: tl.tensor, divisor: tl.tensor, key: tl.tensor
 ) -> None:
     program = tl.program_id(0)
-    row = table + 6 * tl.load(owners + program)
-    values = tl.load(row).to(tl.pointer_type(tl.float32))
-    tile = program - tl.load(row + 2).to(tl.int32)
+    row = table + 8 * tl.load(owners + program)
+    values, parameter = _pointer(row), _pointer(row + 6)
+    count = tl.load(row + 1)
+    descending = tl.where(tl.load(row + 6) != 0, count, 0)
+    tile = program - _word(row + 2)
+    rate = _word(row + 7).to(tl.float32, bitcast=True)
     nonce0, nonce1, nonce2 = _word(row + 3), _word(row + 4), _word(row + 5)
-    _add_tile(values, tl.load(row + 1), tile, scale, divisor, key, nonce0, nonce1, nonce2)
+    _add_tile(values, count, tile, scale, divisor, key, nonce0, nonce1, nonce2, parameter, descending, rate)
+
+
+@triton.jit
+def _pointer(place: tl.tensor) -> tl.tensor:
+    return tl.load(place).to(tl.pointer_type(tl.float32))
 
 
 @triton.jit
@@ -106,24 +115,57 @@ def _add_tile(
     nonce0: tl.tensor,
     nonce1: tl.tensor,
     nonce2: tl.tensor,
+    parameter: tl.tensor,
+    descending: tl.tensor,
+    rate: tl.tensor,
 ) -> None:
-    """``(v + scale * noise) / divisor`` for one tile of a tensor."""
+    """``v = (v + scale * noise) / divisor`` for one tile, and ``p -= rate * v`` for the first ``descending`` values.
+
+    All in float32.
+    """
     lane = tl.arange(0, _TILE)
-    words = _block(key, tile * _TILE + lane, nonce0, nonce1, nonce2)
     start = tile.to(tl.int64) * (2 * _PAIRS * _TILE)
-    inside = values + start
-    left = tl.minimum(count - start, 2 * _PAIRS * _TILE).to(tl.int32)  # offsets in a tile need no 64 bits
+    inside, moved = values + start, parameter + start
+    left, moving = _left(count, start), _left(descending, start)
+    # Asked for before the cipher, they are there when it is done.
+    held, weights = _tile(inside, lane, left), _tile(moved, lane, moving)
+    words = _block(key, tile * _TILE + lane, nonce0, nonce1, nonce2)
     for pair in tl.static_range(_PAIRS):
-        first, second = _normals(words[3 * pair], words[3 * pair + 1], words[3 * pair + 2])
-        _add(inside, lane + 2 * pair * _TILE, left, scale * first, divisor)
-        _add(inside, lane + (2 * pair + 1) * _TILE, left, scale * second, divisor)
+        normals = _normals(words[3 * pair], words[3 * pair + 1], words[3 * pair + 2])
+        for half in tl.static_range(2):
+            at = lane + (2 * pair + half) * _TILE
+            mean = (held[2 * pair + half].to(tl.float32) + scale * normals[half]) / divisor
+            _store(inside, at, left, mean)
+            _store(moved, at, moving, weights[2 * pair + half].to(tl.float32) - rate * mean)
 
 
 @triton.jit
-def _add(values: tl.tensor, at: tl.tensor, count: tl.tensor, noise: tl.tensor, divisor: tl.tensor) -> None:
-    """Adds and divides in float32, and rounds once to the type of the values."""
-    held = tl.load(values + at, mask=at < count)
-    tl.store(values + at, ((held.to(tl.float32) + noise) / divisor).to(held.dtype), mask=at < count)
+def _tile(values: tl.tensor, lane: tl.tensor, count: tl.tensor) -> tl.tuple:
+    """The ten values of every lane."""
+    return (
+        _load(values, lane, 0, count), _load(values, lane, 1, count), _load(values, lane, 2, count),
+        _load(values, lane, 3, count), _load(values, lane, 4, count), _load(values, lane, 5, count),
+        _load(values, lane, 6, count), _load(values, lane, 7, count), _load(values, lane, 8, count),
+        _load(values, lane, 9, count),
+    )  # fmt: skip
+
+
+@triton.jit
+def _load(values: tl.tensor, lane: tl.tensor, number: tl.constexpr, count: tl.tensor) -> tl.tensor:
+    at = lane + number * _TILE
+    return tl.load(values + at, mask=at < count)
+
+
+@triton.jit
+def _store(values: tl.tensor, at: tl.tensor, count: tl.tensor, result: tl.tensor) -> None:
+    """Rounds once, to the type of the values."""
+    tl.store(values + at, result.to(values.dtype.element_ty), mask=at < count)
+
+
+@triton.jit
+def _left(count: tl.tensor, start: tl.tensor) -> tl.tensor:
+    """How many values are left in a tile, which may be none; offsets in a tile need no 64 bits."""
+    return tl.maximum(tl.minimum(count - start, 2 * _PAIRS * _TILE), 0).to(tl.int32)
 
 
 @triton.jit(do_not_specialize=["blocks", "first_block", *_WORDS])

@@ -17,7 +17,7 @@ from tacit.gradients.kernels.tuning import Tile, candidates, choose
 
 _LARGEST = 2**31 - 1  # Offsets within an example are 32-bit.
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-_ROW_PART = 4096
+_ROWS = 16  # whose flags one program looks at
 
 
 def product_norms(left: Tensor, right: Tensor, precision: str) -> Tensor:
@@ -106,9 +106,15 @@ def convolution(
 def zero_rows_(values: Tensor, keep: Tensor) -> None:
     """``values[i] = 0`` where ``keep[i]`` is false; rows that are kept are not read."""
     examples, size = values.shape[0], values[0].numel()
-    splits = min(-(-size // _ROW_PART), -(-2048 // examples))
-    tiles.zero_rows_kernel[(examples * splits,)](
-        values, keep.contiguous().view(torch.uint8), size, values.stride(0), splits, BLOCK=_ROW_PART, num_warps=4
+    tiles.zero_rows_kernel[(-(-examples // _ROWS),)](
+        values,
+        keep.contiguous().view(torch.uint8),
+        examples,
+        size,
+        values.stride(0),
+        ROWS=_ROWS,
+        BLOCK=1024,
+        num_warps=4,
     )
 
 

@@ -130,12 +130,16 @@ def lay_out_kernel(
 
 
 @triton.jit
-def zero_rows_kernel(values, keep, size, stride, splits, BLOCK: tl.constexpr):
-    """Zeroes one of ``splits`` interleaved parts of a row; a row that is kept costs one byte read."""
-    program = tl.program_id(0)
-    row = (program // splits).to(tl.int64)
-    if tl.load(keep + row) == 0:
-        first = (program % splits).to(tl.int64) * BLOCK
-        for start in range(first, size, splits * BLOCK):
-            at = start + tl.arange(0, BLOCK)
-            tl.store(values + row * stride + at, tl.zeros((BLOCK,), values.dtype.element_ty), mask=at < size)
+def zero_rows_kernel(values, keep, count, size, stride, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """Zeroes those of ``ROWS`` rows that are not kept; where all are, as nearly always, they cost a byte each."""
+    first = tl.program_id(0) * ROWS
+    rows = first + tl.arange(0, ROWS)
+    kept = tl.load(keep + rows, mask=rows < count, other=1).to(tl.int32)
+    if tl.min(kept, 0) == 0:
+        place = values + first.to(tl.int64) * stride
+        for row in range(first, tl.minimum(first + ROWS, count)):
+            if tl.load(keep + row) == 0:
+                for start in range(0, size, BLOCK):
+                    at = start + tl.arange(0, BLOCK)
+                    tl.store(place + at, tl.zeros((BLOCK,), values.dtype.element_ty), mask=at < size)
+            place += stride

@@ -21,6 +21,12 @@ def _outer(left: Tensor, right: Tensor, shape: torch.Size) -> Outer:
     return Outer(left[:, None].to(dtype), right[:, None].to(dtype), shape)
 
 
+def _over_tokens(grads: Tensor) -> Tensor:
+    """The sum over the tokens; of one token, without a copy."""
+    grads = at_least_float32(grads)
+    return grads[:, 0] if grads.shape[1] == 1 else grads.sum(1)
+
+
 def _sort_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Call:
     return Call(parameters=present(weight=weight, bias=bias), inputs={"input": input})
 
@@ -29,7 +35,7 @@ def _contribute_linear(call: Call, grad: Tensor, layout: Layout) -> Contribution
     grads = layout.tokens(grad)
     return {
         "weight": lambda: _outer(grads, layout.tokens(call.inputs["input"]), call.parameters["weight"].shape),
-        "bias": lambda: Direct(at_least_float32(grads).sum(1)),
+        "bias": lambda: Direct(_over_tokens(grads)),
     }
 
 
@@ -42,7 +48,7 @@ def _contribute_addmm(call: Call, grad: Tensor, layout: Layout) -> Contributions
     grads, weight = layout.tokens(grad), call.parameters["weight"]
     return {
         "weight": lambda: _outer(layout.tokens(call.inputs["input"]) * call.options["alpha"], grads, weight.shape),
-        "bias": lambda: Direct(at_least_float32(grads).sum(1) * call.options["beta"]),
+        "bias": lambda: Direct(_over_tokens(grads) * call.options["beta"]),
     }
 
 

@@ -6,6 +6,7 @@ positions that share a weight. x̂ is computed again here instead of being kept.
 
 from collections.abc import Callable, Sequence
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -26,6 +27,30 @@ def _contribute_channels(call: Call, grad: Tensor, layout: Layout) -> Contributi
         "weight": lambda: over_positions(grads * at_least_float32(layout.channels(normalise(call.inputs["input"])))),
         "bias": lambda: over_positions(grads),
     }
+
+
+def _contribute_groups(call: Call, grad: Tensor, layout: Layout) -> Contributions:
+    r"""GroupNorm by the two sums that its own backward pass takes: :math:`\sum g \hat x = (\sum g x - m \sum g) / s`.
+
+    A compiler then takes them once for both.
+    """
+    if layout.fold > 1:
+        return _contribute_channels(call, grad, layout)
+    values, grads = (at_least_float32(layout.channels(each)) for each in (call.inputs["input"], grad))
+    examples, channels = values.shape[:2]
+    groups, eps = call.options["groups"], call.options["eps"]
+
+    def sums(values: Tensor) -> Tensor:
+        return values.reshape(examples, channels, -1).sum(2)
+
+    def weight() -> Direct:
+        positions = values.shape[2:].numel()
+        _, mean, scale = torch.native_group_norm(values, None, None, examples, channels, positions, groups, eps)
+        by_group = (examples, groups, channels // groups)
+        centred = sums(grads * values).view(by_group) - mean[:, :, None] * sums(grads).view(by_group)
+        return Direct((centred * scale[:, :, None]).view(examples, channels))
+
+    return {"weight": weight, "bias": lambda: Direct(sums(grads))}
 
 
 def _contribute_trailing(call: Call, grad: Tensor, layout: Layout) -> Contributions:
@@ -73,7 +98,7 @@ def _sort_group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Call:
-    options = {"normalise": lambda values: F.group_norm(values, num_groups, eps=eps)}
+    options = {"normalise": lambda values: F.group_norm(values, num_groups, eps=eps), "groups": num_groups, "eps": eps}
     return Call(present(weight=weight, bias=bias), {"input": input}, options)
 
 
@@ -123,6 +148,6 @@ def _sort_batch_norm(
 
 LAYER_NORM = Rule("LayerNorm", (F.layer_norm,), _sort_layer_norm, _contribute_trailing)
 RMS_NORM = Rule("RMSNorm", (F.rms_norm,), _sort_rms_norm, _contribute_trailing)
-GROUP_NORM = Rule("GroupNorm", (F.group_norm,), _sort_group_norm, _contribute_channels)
+GROUP_NORM = Rule("GroupNorm", (F.group_norm,), _sort_group_norm, _contribute_groups)
 INSTANCE_NORM = Rule("InstanceNorm", (F.instance_norm,), _sort_instance_norm, _contribute_channels)
 BATCH_NORM = Rule("BatchNorm", (F.batch_norm,), _sort_batch_norm, _contribute_channels)
