@@ -21,7 +21,7 @@ it is added to: float64 values get float64 noise, and 16-bit values are added to
 
 On a GPU a Triton kernel does all of it. On a CPU the words come from OpenSSL and the rest is numpy's vectorised
 operations, on as many threads as torch uses; the result does not depend on how many. `tacit.core.compiled_noise` does
-the same several times faster where there is a compiler. Float64 values on a GPU are drawn
+the same faster where there is a compiler. Float64 values on a GPU are drawn
 on the CPU and copied: a float64 gradient is a test or a small model.
 """
 

@@ -1,8 +1,8 @@
 """Freed memory stays with the process, so that every step finds the pages of the step before.
 
 The C library of Linux gives large blocks back to the system when they are freed, and gets them again one page at a
-time, each filled with zeros first. A training step frees the same blocks that the next one asks for: for a network
-whose per-example gradients are kept, that is hundreds of megabytes a step, and a fifth of its time.
+time, each filled with zeros first. A training step frees the same blocks that the next one asks for, and where
+per-example gradients are kept they are large.
 """
 
 import contextlib
