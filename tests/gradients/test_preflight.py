@@ -118,7 +118,7 @@ def test_examples_that_are_all_equal_do_not_hide_mixing():
     "break_it",
     [
         lambda patch: patch.setattr(linear.LINEAR.contribute, "__code__", _half_bias.__code__),
-        lambda patch: patch.setattr(contributions.Outer, "weighted_sum", lambda self, w, finite: self.write_out().sum(0)),
+        lambda patch: patch.setattr(contributions.Outer, "weighted_sum", lambda self, w, f: self.write_out().sum(0)),
     ],
     ids=["bias halved", "weights not clipped"],
 )

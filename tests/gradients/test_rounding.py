@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rounding_cases import HARD
 from rounding_checks import check_bound, image, matmul_precision, outer, random_tokens
 
-from tacit.gradients import contributions, ways
+from tacit.gradients import contributions, rounding, ways
 from tacit.gradients.contributions import Direct, Outer
 from tacit.gradients.ways import ways_for
 
@@ -45,6 +45,7 @@ def test_other_precisions_keep_the_bound(dtype):
         left, right = random_tokens(seed, tokens=5, rows=33, columns=20)
         for tokens in (1, 5):
             check_bound(outer(left[:, :tokens].to(dtype), right[:, :tokens].to(dtype)))
+            check_bound(outer(right[:, :tokens].to(dtype), left[:, :tokens].to(dtype)))
         torch.manual_seed(seed)
         check_bound(image(torch.randn(1, 3, 8, 8, dtype=dtype), torch.randn(1, 4, 6, 6, dtype=dtype), 3))
         ids = torch.randint(0, 3, (1, 1, 5))
@@ -71,6 +72,23 @@ def test_random_tokens_of_any_shape_and_scale_keep_the_bound(tokens, rows, colum
         for size, exponent in ((rows, left), (columns, right))
     ]
     check_bound(outer(*sides), shares=(1.0, 0.3))
+
+
+def single_numbers() -> list[Outer]:
+    """Two numbers of bfloat16 miss a part of the scaled one; with a single entry nothing evens that out."""
+    torch.manual_seed(11)
+    return [outer(torch.randn(1, 1, 1).bfloat16(), torch.ones(1, 1, 1).bfloat16()) for _ in range(50)]
+
+
+def test_scaled_operands_in_two_halves_keep_the_bound():
+    for use in single_numbers():
+        check_bound(use)
+
+
+def test_planted_halves_without_their_raise_are_rejected(monkeypatch):
+    monkeypatch.setattr(rounding, "_TWO_HALVES", 0.0)
+    with pytest.raises(AssertionError):
+        test_scaled_operands_in_two_halves_keep_the_bound()
 
 
 def test_kept_gradients_are_measured_as_they_are_added():

@@ -105,6 +105,8 @@ class Outer:
 
     def weighted_sum(self, weights: Tensor, finite: Tensor | None = None) -> Tensor:
         """``sum_i weights[i] * gradient_i`` as one product, of the parameter's shape; the narrower side is scaled."""
+        if self.right.dtype == torch.bfloat16 and not self.one_hot and self.right.shape[1] == 1:
+            return self._weighted_sum_in_halves(weights, finite)
         right = _at_least_float32(self.right)
         if self.one_hot:
             out = right.new_zeros(self.rows, self.columns)
@@ -121,6 +123,21 @@ class Outer:
         # [examples, groups, tokens, m] -> [groups, m, examples * tokens]: one matrix product for each group.
         left = left.transpose(0, 1).flatten(1, 2).transpose(1, 2)
         return (left @ right.transpose(0, 1).flatten(1, 2)).reshape(self.shape)
+
+    def _weighted_sum_in_halves(self, weights: Tensor, finite: Tensor | None) -> Tensor:
+        """In bfloat16's fast products: the scaled side as a sum of two, which is right to 16 bits."""
+        left, right = self.left.flatten(0, 2), self.right.flatten(0, 2)
+        if self.tokens > 1:
+            weights = weights.repeat_interleave(self.tokens)
+            finite = None if finite is None else finite.repeat_interleave(self.tokens)
+        if self.rows < self.columns:
+            right = _cleared(right, finite)
+            total = sum(_product(half, right) for half in _halves(_scaled(left.float(), weights, finite)))
+        else:
+            left = _cleared(left, finite)
+            total = sum(_product(left, half) for half in _halves(_scaled(right.float(), weights, finite)))
+        assert isinstance(total, Tensor)
+        return total.reshape(self.shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,6 +194,20 @@ Contribution = Direct | Outer | Convolved
 
 def _at_least_float32(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def _halves(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Two bfloat16 numbers for each, whose sum is off by 2^-16 of it at most."""
+    high = values.to(torch.bfloat16)
+    return high, (values - high.float()).to(torch.bfloat16)
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """``left.T @ right`` of bfloat16, whose products are exact in float32, summed and returned in float32."""
+    if left.is_cuda:
+        found: Tensor = torch.mm(left.t(), right, out_dtype=torch.float32)
+        return found
+    return left.t().float() @ right.float()
 
 
 def _round_down(weights: Tensor, dtype: torch.dtype) -> Tensor:

@@ -16,6 +16,7 @@ import torch
 
 # Significant bits that a float32 operand keeps. Matrix units cut the rest off instead of rounding it.
 _OPERAND_BITS = {"highest": 24, "high": 11, "medium": 8}
+_TWO_HALVES = 2.0**-15  # what two numbers of bfloat16 may miss of one of float32, and the sums of the second ones
 
 
 def operand_bits() -> int:
@@ -38,7 +39,8 @@ def convolutions_are_cut() -> bool:
 def operand_error(dtype: torch.dtype, *, convolution: bool = False) -> float:
     """The relative error of one product of two operands, before anything is added up.
 
-    Half precision is exact here: its products fit into float32, and only float32 operands are cut down.
+    Products of half precision are exact in float32. But the sum is taken from a scaled operand, which is float32 and
+    may be cut down, or for bfloat16 two of its numbers.
     """
     if dtype == torch.float64:
         return 2.0**-52
@@ -46,13 +48,16 @@ def operand_error(dtype: torch.dtype, *, convolution: bool = False) -> float:
     if convolution and torch.cuda.is_available() and convolutions_are_cut():
         bits = min(bits, _OPERAND_BITS["high"])
     unit = 2.0 ** (1 - bits)
-    return 2 * unit + unit * unit
+    cut = 2 * unit + unit * unit
+    return max(cut, _TWO_HALVES) if dtype == torch.bfloat16 else cut
 
 
 def sum_error(terms: int, dtype: torch.dtype) -> float:
     """The relative error of a sum of so many terms, against the sum of their sizes."""
     eps = float(torch.finfo(torch.promote_types(dtype, torch.float32)).eps)
     cut = dtype != torch.float64 and operand_bits() < _OPERAND_BITS["highest"]
+    if dtype == torch.bfloat16:
+        terms += terms // 64 + 2  # two sums, of which the second is a hundredth of the first
     return terms * eps / (1 if cut else 2)
 
 
