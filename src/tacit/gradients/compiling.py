@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tacit.gradients.kept_memory import keep_freed_memory
+from tacit.gradients.tidying import without_layout_copies
 from tacit.gradients.tracing import Program, Trace
 
 _SPARE = 1 / 32  # of a program's memory: what splitting one block may waste
@@ -33,8 +34,9 @@ def compile_graph(trace: Trace, inputs: Sequence[Tensor]) -> Program:
         keep_freed_memory()
     with torch.no_grad():
         try:
-            compiled = torch._inductor.compile(trace.graph, list(inputs), _options(trace, inputs[0].device))
-        except Exception:  # of whatever kind: the options can be done without, and a real fault comes again
+            graph = without_layout_copies(trace.graph)
+            compiled = torch._inductor.compile(graph, list(inputs), _options(trace, inputs[0].device))
+        except Exception:  # of whatever kind: all that can be done without, and a real fault comes again
             compiled = torch._inductor.compile(trace.graph, list(inputs))
 
     def call(arguments: list[Tensor]) -> list[Tensor]:
@@ -103,7 +105,7 @@ class Replay:
         """Computes the results for these arguments; ``constant`` is one that never changes, and is copied once."""
         for number, (place, tensor) in enumerate(zip(self._places, moving, strict=True)):
             if tensor is not constant or self._sources[number] is not tensor:
-                place.copy_(tensor, non_blocking=True)
+                place.copy_(tensor if tensor.is_cuda else tensor.pin_memory(), non_blocking=True)
             self._sources[number] = tensor if tensor is constant else None
         self._graph.replay()
 

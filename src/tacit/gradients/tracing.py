@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tacit.clipping import BoundClipping
@@ -21,6 +21,7 @@ from tacit.gradients.clipped_sum import sum_clipped
 from tacit.gradients.losses import LossFunction, losses_of, trainable
 from tacit.gradients.recorder import Recorder, Step
 from tacit.gradients.strategies import Strategies
+from tacit.gradients.tidying import clear_rows_in_place
 
 Batch = tuple[Any, ...] | Rows
 
@@ -132,38 +133,8 @@ def trace(
             f"model: cannot be compiled ({reason}), so it runs step by step. Keep Python code that depends on tensors' "
             "values out of its forward pass, or set compile=False."
         ) from error
-    _drop_copies(graph)
+    clear_rows_in_place(graph)
     return dataclasses.replace(trace, graph=graph, names=tuple(found))
-
-
-def _drop_copies(graph: GraphModule) -> None:
-    """Rows are cleared in copies of tensors; those that the graph made itself can be cleared where they are.
-
-    Nothing reads such rows afterwards but the weighted sums, which want them cleared.
-    """
-    given = {_storage(node) for node in graph.graph.find_nodes(op="placeholder")}
-    for cleared in graph.graph.find_nodes(op="call_function", target=torch.ops.tacit.zero_rows_.default):
-        copy = cleared.args[0]
-        source = copy.args[0] if copy.target is torch.ops.aten.clone.default else None
-        if source is not None and _storage(source) not in given and _is_dense(source.meta["val"]):
-            copy.replace_all_uses_with(source)
-            graph.graph.erase_node(copy)
-    graph.recompile()
-
-
-def _is_dense(value: Tensor) -> bool:
-    """Whether every number has one place of its own and none lies between them."""
-    expected = 1
-    for stride, size in sorted(zip(value.stride(), value.shape, strict=True)):
-        if size != 1 and stride != expected:
-            return False
-        expected *= size
-    return True
-
-
-def _storage(node: Node) -> object:
-    value = node.meta.get("val")
-    return value.untyped_storage()._cdata if isinstance(value, Tensor) else None
 
 
 def _take_batch(batch: Batch, tensors: Iterator[Tensor]) -> tuple[Any, ...]:

@@ -51,7 +51,8 @@ class CapturedStep:
         parameters = self._grad.parameters
         descent = self._update.descent(parameters)
         self._noise.point_to(self._sums, descent)
-        self._key.copy_(key_tensor(key, device="cpu"), non_blocking=True)
+        # Pinned, because the host would wait for the launch before to copy from anywhere else.
+        self._key.copy_(key_tensor(key, device="cpu").pin_memory(), non_blocking=True)
         launch()
         if descent is None:
             self._update(parameters, self._sums)

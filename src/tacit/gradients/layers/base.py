@@ -58,6 +58,19 @@ def at_least_float32(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
+def product_dtype(input: Tensor, grad: Tensor) -> torch.dtype:
+    """The type in which a layer's input and its output's gradient are multiplied, in any order.
+
+    Where one is of half precision, as under autocast, the layer itself saw its input so, whatever type it came in. On
+    a CPU products of half precision are slow, and float32 holds them exactly.
+    """
+    both = torch.promote_types(input.dtype, grad.dtype)
+    half = next((t.dtype for t in (input, grad) if t.dtype in (torch.float16, torch.bfloat16)), None)
+    if half is None:
+        return both
+    return half if input.is_cuda else torch.promote_types(both, torch.float32)
+
+
 @dataclasses.dataclass(frozen=True)
 class Call:
     """One call of an operation, sorted: its parameters by role, its inputs that must be kept, and its other options.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tacit.gradients.contributions import Convolved, Direct
 from tacit.gradients.convolving import Geometry
-from tacit.gradients.layers.base import Call, Contributions, Layout, Rule, at_least_float32, present
+from tacit.gradients.layers.base import Call, Contributions, Layout, Rule, at_least_float32, present, product_dtype
 from tacit.gradients.rounding import operand_error
 
 Size = int | Sequence[int]
@@ -61,7 +61,7 @@ def _contribute(call: Call, grad: Tensor, layout: Layout) -> Contributions:
     def weight() -> Convolved:
         layout.channels(grad)  # refuses examples that are not in front
         values, geometry = _pad_unevenly(call)
-        dtype = torch.promote_types(values.dtype, grad.dtype)
+        dtype = product_dtype(values, grad)
         return Convolved(values.to(dtype), grad.to(dtype), call.parameters["weight"].shape, geometry, layout.examples)
 
     return {"weight": weight, "bias": lambda: Direct(at_least_float32(layout.channels(grad)).flatten(2).sum(2))}

@@ -10,14 +10,12 @@ from torch import Tensor
 
 from tacit.core.errors import UnsupportedError
 from tacit.gradients.contributions import Direct, Outer
-from tacit.gradients.layers.base import Call, Contributions, Layout, Rule, at_least_float32, present
+from tacit.gradients.layers.base import Call, Contributions, Layout, Rule, at_least_float32, present, product_dtype
 
 
 def _outer(left: Tensor, right: Tensor, shape: torch.Size) -> Outer:
     """``left``, ``right``: ``[examples, tokens, *]``."""
-    dtype = torch.promote_types(left.dtype, right.dtype)
-    if not left.is_cuda:  # products of half precision are slow without the units for them
-        dtype = torch.promote_types(dtype, torch.float32)
+    dtype = product_dtype(left, right)
     return Outer(left[:, None].to(dtype), right[:, None].to(dtype), shape)
 
 

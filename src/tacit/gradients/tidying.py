@@ -1,0 +1,64 @@
+"""Copies that a traced graph can do without: eager operations needed them, its compiled code does not."""
+
+import copy
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule, Node
+
+_NORMS = (torch.ops.aten.native_group_norm.default, torch.ops.aten.native_group_norm_backward.default)
+
+
+def clear_rows_in_place(graph: GraphModule) -> None:
+    """Rows are cleared in copies of tensors; those that the graph made itself are now cleared where they are.
+
+    Nothing reads such rows afterwards but the weighted sums, which want them cleared. What was given to the graph, such
+    as a user's batch, stays as it is.
+    """
+    given = {_storage(node) for node in graph.graph.find_nodes(op="placeholder")}
+    for cleared in _calls(graph, torch.ops.tacit.zero_rows_.default):
+        copied = cleared.all_input_nodes[0]
+        source = copied.all_input_nodes[0] if copied.target is torch.ops.aten.clone.default else None
+        if source is not None and _storage(source) not in given and _is_dense(source.meta["val"]):
+            _replace(copied, source)
+    graph.recompile()
+
+
+def without_layout_copies(graph: GraphModule) -> GraphModule:
+    """The same graph where normalisation reads the layout that convolutions write.
+
+    Torch's own kernel wants the channels first on a GPU and copies for it; compiled code takes any layout.
+    """
+    changed = copy.deepcopy(graph)
+    for copied in _calls(changed, torch.ops.aten.clone.default):
+        first = copied.kwargs.get("memory_format") is torch.contiguous_format
+        if first and all(user.target in _NORMS for user in copied.users):
+            _replace(copied, copied.all_input_nodes[0])
+    for view in _calls(changed, torch.ops.aten.view.default):
+        view.target = torch.ops.aten.reshape.default  # of a layout that may now be another one
+    changed.recompile()
+    return changed
+
+
+def _calls(graph: GraphModule, target: object) -> list[Node]:
+    return [node for node in graph.graph.nodes if node.op == "call_function" and node.target is target]
+
+
+def _replace(copied: Node, source: Node) -> None:
+    copied.replace_all_uses_with(source)
+    copied.graph.erase_node(copied)
+
+
+def _is_dense(value: Tensor) -> bool:
+    """Whether every number has one place of its own and none lies between them."""
+    expected = 1
+    for stride, size in sorted(zip(value.stride(), value.shape, strict=True)):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _storage(node: Node) -> object:
+    value = node.meta.get("val")
+    return value.untyped_storage()._cdata if isinstance(value, Tensor) else None

@@ -1,0 +1,74 @@
+"""Copies are dropped from traced graphs where nothing needs them, and only there."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from tacit.gradients.kernels import zero_rows_
+from tacit.gradients.tidying import clear_rows_in_place, without_layout_copies
+
+CLONE = torch.ops.aten.clone.default
+KEEP = torch.tensor([True, False, True])
+
+
+def traced(function: Callable[..., Tensor], *inputs: Tensor) -> GraphModule:
+    return make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)
+
+
+def clones(graph: GraphModule) -> int:
+    return len(graph.graph.find_nodes(op="call_function", target=CLONE))
+
+
+def test_rows_of_the_graphs_own_tensors_are_cleared_where_they_are() -> None:
+    values = torch.randn(3, 4)
+    graph = traced(lambda x, keep: zero_rows_((2 * x).clone(), keep) + 1, values, KEEP)
+    clear_rows_in_place(graph)
+    assert clones(graph) == 0
+    assert torch.equal(graph(values, KEEP), torch.where(KEEP[:, None], 2 * values, 0) + 1)
+
+
+def test_what_was_given_to_the_graph_stays_as_it_is() -> None:
+    values = torch.randn(3, 2, 2)
+    before = values.clone()
+    graph = traced(lambda x, keep: zero_rows_(x.flatten(1).clone(), keep), values, KEEP)
+    clear_rows_in_place(graph)
+    assert torch.equal(graph(values, KEEP), torch.where(KEEP[:, None], values.flatten(1), 0))
+    assert torch.equal(values, before)
+
+
+def test_rows_that_share_their_memory_are_cleared_in_a_copy() -> None:
+    values = torch.randn(4)
+    graph = traced(lambda x, keep: zero_rows_((2 * x).expand(3, 4).clone(), keep), values, KEEP)
+    clear_rows_in_place(graph)
+    assert torch.equal(graph(values, KEEP), torch.where(KEEP[:, None], 2 * values, 0))
+
+
+def normalised(x: Tensor) -> Tensor:
+    """As on a GPU: the channels come first for the normalisation, and the rest of the model flattens what it gives."""
+    return F.group_norm(x.contiguous(), 2).view(len(x), -1)
+
+
+def test_normalisation_reads_the_layout_that_it_finds() -> None:
+    images = torch.randn(3, 4, 5, 6).to(memory_format=torch.channels_last)
+    graph = traced(normalised, images)
+    assert clones(graph) == 1
+    tidied = without_layout_copies(graph)
+    assert clones(tidied) == 0
+    assert clones(graph) == 1  # the first one is left as it was
+    torch.testing.assert_close(tidied(images), normalised(images))
+
+
+def test_a_copy_that_others_read_stays() -> None:
+    images = torch.randn(3, 4, 5, 6).to(memory_format=torch.channels_last)
+
+    def both(x: Tensor) -> Tensor:
+        first = x.contiguous()
+        return F.group_norm(first, 2) + first.view(3, 4, 30)[:, :, 0, None, None]
+
+    graph = without_layout_copies(traced(both, images))
+    assert clones(graph) == 1
+    torch.testing.assert_close(graph(images), both(images))
