@@ -2,3 +2,4 @@
 
 from tacit.plan.dpsgd import DPSGD as DPSGD
 from tacit.plan.dpsgd import DeltaWarning as DeltaWarning
+from tacit.plan.preparation import Preparation as Preparation

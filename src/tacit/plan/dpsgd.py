@@ -2,9 +2,10 @@
 
 import dataclasses
 import warnings
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from dp_accounting import DpEvent
+from dp_accounting import ComposedDpEvent, DpEvent
 
 from tacit.accounting import ACCOUNTANTS, calibrate_noise, find_accountant
 from tacit.accounting.base import Accountant
@@ -14,6 +15,7 @@ from tacit.core.errors import InputError, UnsupportedError
 from tacit.core.privacy import Budget, Neighbours, PrivacyUnit, Statement
 from tacit.core.validation import check_count, check_open_unit, check_positive
 from tacit.mechanisms import Gaussian
+from tacit.plan.preparation import Preparation
 from tacit.sampling import Sampler, check_sampler, named_sampler
 
 _Kind = TypeVar("_Kind")
@@ -51,6 +53,8 @@ class DPSGD:
         unit: what is protected. A unit of several examples is accounted by group privacy.
         accountant: a name of `tacit.accounting.ACCOUNTANTS` whose epsilon is a proven bound; by default PLD where it
             covers the sampler, else RDP.
+        preparations: private looks at the data before training; their cost is part of every epsilon of the plan, and
+            the noise is found for what they leave of the budget. `tacit.training.prepare` runs them.
         unsafe_no_noise: allows ``noise_multiplier=0``, with infinite epsilon.
 
     Reference: Abadi et al., Deep Learning with Differential Privacy, 2016.
@@ -66,9 +70,10 @@ class DPSGD:
     neighbours: Neighbours
     unit: PrivacyUnit
     accountant: str
+    preparations: tuple[Preparation, ...]
     unsafe_no_noise: bool
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one for each thing that the guarantee depends on
         self,
         *,
         expected_batch_size: int,
@@ -82,6 +87,7 @@ class DPSGD:
         neighbours: Neighbours | None = None,
         unit: PrivacyUnit | None = None,
         accountant: str | None = None,
+        preparations: Sequence[Preparation] = (),
         unsafe_no_noise: bool = False,
     ) -> None:
         fields = {
@@ -91,6 +97,7 @@ class DPSGD:
             "clipping": _check_clipping(clipping),
             "delta": _check_delta(delta, examples),
             "unit": _check_type("unit", unit or PrivacyUnit(), PrivacyUnit),
+            "preparations": tuple(_check_preparation(preparation) for preparation in preparations),
             "unsafe_no_noise": unsafe_no_noise,
         }
         if expected_batch_size > examples:
@@ -117,8 +124,12 @@ class DPSGD:
         return self.sampler.expected_batch_size(self.examples) / self.examples
 
     def event(self, steps: int | None = None) -> DpEvent:
-        """What the first ``steps`` steps (all of them by default) do to the records, for any accountant."""
+        """What preparations and the first ``steps`` steps (all by default) do to the records, for any accountant."""
         return self._event(self.noise_multiplier, self.steps if steps is None else steps)
+
+    def training_event(self, steps: int) -> DpEvent:
+        """The same for the steps alone: what a ledger counts of them, beside the entry of the preparations."""
+        return self.sampler.event(self.noise_multiplier, steps, self.neighbours)
 
     def epsilon(self, steps: int | None = None) -> float:
         """Epsilon at the plan's delta after ``steps`` steps, all of them by default."""
@@ -135,13 +146,14 @@ class DPSGD:
     def statement(self, steps: int | None = None, *, caveats: tuple[str, ...] = ()) -> Statement:
         """The guarantee of a model after ``steps`` steps, with everything that it depends on."""
         taken = self.steps if steps is None else steps
+        before = "".join(f"{preparation.describe()}, then " for preparation in self.preparations)
         return Statement(
             epsilon=self.epsilon(taken),
             delta=self.delta,
             neighbours=self.neighbours,
             unit=self.unit,
             mechanism=(
-                f"{taken} steps of DP-SGD with noise multiplier {self.noise_multiplier:.6g} and "
+                f"{before}{taken} steps of DP-SGD with noise multiplier {self.noise_multiplier:.6g} and "
                 f"{self.clipping.describe()}"
             ),
             sampler=self.sampler.describe(),
@@ -151,8 +163,10 @@ class DPSGD:
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain JSON values, for run records and reports."""
+        described = [preparation.describe() for preparation in self.preparations]
         return {
             "algorithm": "DP-SGD",
+            **({"preparations": described} if described else {}),
             "expected_batch_size": self.expected_batch_size,
             "examples": self.examples,
             "sampling_rate": self.sampling_rate,
@@ -167,7 +181,10 @@ class DPSGD:
         }
 
     def _event(self, noise_multiplier: float, steps: int) -> DpEvent:
-        return self.sampler.event(noise_multiplier, steps, self.neighbours)
+        training = self.sampler.event(noise_multiplier, steps, self.neighbours)
+        if not self.preparations:
+            return training
+        return ComposedDpEvent([*(preparation.mechanism.event() for preparation in self.preparations), training])
 
     def _default_accountant(self) -> str:
         event = self._event(1.0, self.steps)
@@ -227,6 +244,15 @@ def _check_clipping(clipping: Clipping) -> Clipping:
             f"clipping={clipping!r}: must be a clipping rule. Use one of tacit.clipping, such as Flat(1.0)."
         )
     return clipping
+
+
+def _check_preparation(preparation: Preparation) -> Preparation:
+    if not isinstance(preparation, Preparation):
+        raise InputError(
+            f"preparations={preparation!r}: must be preparations. Use those of tacit.training.preparation, or an "
+            "object that keeps to tacit.plan.preparation.Preparation."
+        )
+    return preparation
 
 
 def _check_type(name: str, value: _Kind, kind: type[_Kind]) -> _Kind:

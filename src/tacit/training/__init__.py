@@ -7,6 +7,9 @@ from tacit.training.fitting import FitResult as FitResult
 from tacit.training.fitting import TrainingInterrupted as TrainingInterrupted
 from tacit.training.fitting import fit as fit
 from tacit.training.optimizers import NoiseCorrectedAdam as NoiseCorrectedAdam
+from tacit.training.preparation import PrincipalComponents as PrincipalComponents
+from tacit.training.preparation import prepare as prepare
+from tacit.training.preparation import prepared as prepared
 from tacit.training.private import Private as Private
 from tacit.training.run_folder import RunFolder as RunFolder
 from tacit.training.settings import Settings as Settings

@@ -55,8 +55,9 @@ class Private:
     Args:
         model, loss_fn, optimizer: the user's own; the loss function returns one loss for each example.
         plan: the frozen plan; it decides about sampling, clipping, noise and accounting.
-        account: where the budget comes from. The whole plan is reserved here at once; what an early stop did not draw
-            is returned by `close`. Without an account nothing limits the run but the plan.
+        account: where the budget comes from. All steps are reserved here at once; what an early stop did not draw is
+            returned by `close`. Preparations of the plan were charged by `prepare`. Without an account nothing limits
+            the run but the plan.
         run: a name for the ledger's history.
         randomness: the source of noise and sampling; keyed by the operating system unless given. Every `Private` takes
             a fork of it, so that no noise is drawn twice.
@@ -92,7 +93,7 @@ class Private:
         self._reservation = (
             unlimited(plan.steps)
             if account is None
-            else account.reserve(plan.event, plan.steps, run=run, neighbours=plan.neighbours, unit=plan.unit)
+            else account.reserve(plan.training_event, plan.steps, run=run, neighbours=plan.neighbours, unit=plan.unit)
         )
 
     @property

@@ -1,0 +1,119 @@
+"""Private principal components: a projection of the inputs that was learned from noisy second moments."""
+
+import dataclasses
+
+import torch
+from torch import Tensor, nn
+
+from tacit.core.errors import InputError
+from tacit.core.validation import check_count, check_positive
+from tacit.mechanisms import Gaussian
+
+_GRID = 2.0**-16  # coordinates of a row are whole multiples of this, so that sums of their products are exact
+_MARGIN = 1 - 2.0**-40  # more than what float64 does to a norm
+_CHUNK = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class PrincipalComponents:
+    r"""DP-PCA: projects inputs onto the top directions of a noisy second-moment matrix.
+
+    Every input, as a row, is scaled to length 1: :math:`a_i = x_i / \|x_i\|_2`. Released is
+
+    .. math:: A^\top A + E = \sum_i a_i a_i^\top + E,
+
+    where E is symmetric, its entries on and above the diagonal independent :math:`N(0, z^2)`. Inputs are then scaled to
+    length 1 as well and projected onto the eigenvectors of the largest eigenvalues. Eigenvectors, scaling and
+    projection are post-processing.
+
+    **Sensitivity.** The statistic is the part of the matrix on and above the diagonal, as a vector. Adding or removing
+    one record moves it by the upper part of :math:`a a^\top`, and
+
+    .. math:: \sum_{j \le k} a_j^2 a_k^2 \;\le\; \sum_{j, k} a_j^2 a_k^2 = \|a\|_2^4 \le 1,
+
+    with equality for :math:`a = e_j`. So the L2 sensitivity is 1 under add-remove, as under zero-out, and the release
+    is the Gaussian mechanism of noise multiplier z. The part below the diagonal is a copy and costs nothing.
+
+    Arithmetic is exact where it matters: coordinates of rows are rounded towards zero to multiples of 2^-16, which
+    makes no row longer, so that the sums of products are exact in float64, in any order, for up to 2^21 records.
+
+    Edge cases: a row of zeros, or one that is not finite, contributes zero. Where records are fewer than dimensions the
+    directions are partly noise.
+
+    Args:
+        dimensions: how many directions are kept.
+        noise_multiplier: z.
+
+    References: Abadi et al., Deep Learning with Differential Privacy, 2016, section 4; Dwork et al., Analyze Gauss,
+    2014.
+    """
+
+    dimensions: int
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        check_count("dimensions", self.dimensions)
+        check_positive("noise_multiplier", self.noise_multiplier)
+
+    @property
+    def mechanism(self) -> Gaussian:
+        """Gaussian noise for the sensitivity 1."""
+        return Gaussian(self.noise_multiplier, 1.0)
+
+    def statistic(self, inputs: Tensor) -> Tensor:
+        """The second moments on and above the diagonal, row by row."""
+        size = inputs[0].numel() if len(inputs) else inputs.flatten(1).shape[1]
+        self._check_fits(size)
+        moments = torch.zeros(size, size, dtype=torch.float64, device=inputs.device)
+        for chunk in torch.split(inputs.flatten(1), _CHUNK):
+            rows = _on_grid(_unit_rows(chunk.double()))
+            moments.addmm_(rows.T, rows)
+        upper = torch.triu_indices(size, size, device=inputs.device)
+        return moments[upper[0], upper[1]]
+
+    def transform(self, released: Tensor, input_shape: tuple[int, ...]) -> nn.Module:
+        """Unit rows, projected onto the top eigenvectors."""
+        size = torch.Size(input_shape).numel()
+        upper = torch.triu_indices(size, size, device=released.device)
+        moments = torch.zeros(size, size, dtype=torch.float64, device=released.device)
+        moments[upper[0], upper[1]] = released
+        moments[upper[1], upper[0]] = released
+        _, vectors = torch.linalg.eigh(moments)
+        return UnitProjection(vectors[:, -self.dimensions :].flip(1).float())
+
+    def describe(self) -> str:
+        """A clause for statements."""
+        return f"DP-PCA to {self.dimensions} dimensions with noise multiplier {self.noise_multiplier:.6g}"
+
+    def _check_fits(self, size: int) -> None:
+        if self.dimensions > size:
+            raise InputError(
+                f"dimensions={self.dimensions}: must be at most the {size} numbers of an input. Keep fewer dimensions."
+            )
+
+
+class UnitProjection(nn.Module):
+    """Flattens inputs, scales them to length 1 and multiplies with a matrix that does not train."""
+
+    directions: Tensor
+
+    def __init__(self, directions: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("directions", directions)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return _unit_rows(inputs.flatten(1)) @ self.directions
+
+
+def _unit_rows(rows: Tensor) -> Tensor:
+    """Rows of length 1; those of length zero or not finite become zero."""
+    rows = rows.where(rows.isfinite().all(1, keepdim=True), 0.0)
+    largest = rows.abs().amax(1, keepdim=True)  # first, so that no square overflows or vanishes
+    rows = rows / largest.where(largest > 0, 1.0)
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows / lengths.where(lengths > 0, 1.0)
+
+
+def _on_grid(rows: Tensor) -> Tensor:
+    """Coordinates rounded towards zero to the grid, rows no longer than 1."""
+    return (rows * (_MARGIN / _GRID)).trunc() * _GRID
