@@ -23,7 +23,7 @@ for part in ${*:-mlp cnn wrn gpt gpt-2048 vit lora lstm logistic growth largest}
     case $part in
     growth) bench growth --models mlp,gpt --precision tf32 --engines plain,plain-compiled,tacit --rounds 3 --growth ;;
     largest)
-        bench largest --models mlp,cnn,wrn,gpt --precision tf32 --engines plain,tacit-eager --rounds 3 \
+        bench largest --models mlp,gpt --precision tf32 --engines plain,plain-parts-graph,tacit-eager,tacit --rounds 3 \
             --memory-limit 16384
         ;;
     *) bench "$part" --models "$part" --precision "$PRECISION" ${ENGINES:+--engines "$ENGINES"} ;;

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tacit.benchmarking.contenders import RefusedError
 from tacit.benchmarking.growth import _unless_too_slow, exponent, growth_row
-from tacit.benchmarking.largest_batch import largest_that_fits, with_ratios
+from tacit.benchmarking.largest_batch import batch_in, largest_near, largest_that_fits, with_ratios
 from tacit.benchmarking.measuring import REFUSED, Deadline, Lane
 from tacit.benchmarking.plain import CONTENDERS
 from tacit.core.errors import InputError
@@ -100,3 +100,35 @@ def test_whoever_was_too_slow_on_a_small_size_is_left_out_of_the_larger_ones():
     assert (left_out.name, left_out.kind) == ("plain", "plain")
     with pytest.raises(RefusedError, match="too slow"):
         left_out.prepare(None)
+
+
+@given(truth=st.integers(1, 5000), guess=st.integers(1, 5000))
+def test_from_a_guess_the_answer_fits_and_a_step_more_does_not(truth, guess):
+    tried = []
+
+    def fits(batch):
+        tried.append(batch)
+        return batch <= truth
+
+    found = largest_near(fits, guess, step=0.05)
+    width = max(1, round(0.05 * guess))
+    if found is None:
+        assert truth < min(tried) <= width
+    else:
+        assert found in tried
+        assert found <= truth < found + width
+
+
+def test_a_good_guess_takes_two_tries():
+    tried = []
+    assert largest_near(lambda batch: not tried.append(batch) and batch <= 100, 99) == 99
+    assert tried == [99, 104]
+
+
+def test_nothing_fits():
+    assert largest_near(lambda batch: False, 40) is None
+
+
+def test_memory_that_grows_linearly_reaches_its_limit():
+    assert batch_in(1000.0, (16, 32), (100.0 + 16 * 3, 100.0 + 32 * 3)) == 300
+    assert batch_in(1000.0, (16, 32), (100.0, 100.0)) == 32

@@ -1,5 +1,6 @@
-"""The largest batch that fits: doubled until it does not, then halved into place."""
+"""The largest batch that fits: doubled until it does not, then halved into place; guessed where a try takes long."""
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from tacit.benchmarking.memory import MIB
 from tacit.benchmarking.precision import products_in
 from tacit.benchmarking.tasks import WORKLOADS, make_task
 from tacit.core.validation import check_count, check_positive
+
+_LONG = 10.0  # seconds for one try, as compilers take
 
 
 def largest_that_fits(
@@ -39,6 +42,31 @@ def largest_that_fits(
     return low or None
 
 
+def largest_near(fits: Callable[[int], bool], guess: int, *, step: float = 0.05) -> int | None:
+    """The same from a guess, up or down by ``step`` of it until the answer changes; two tries where it was good.
+
+    What is returned has fitted, and a batch larger by ``step`` of the guess has not. None where nothing fits.
+    """
+    check_count("guess", guess)
+    check_positive("step", step)
+    width = max(1, round(step * guess))
+    if fits(guess):
+        batch = guess
+        while fits(batch + width):
+            batch += width
+        return batch
+    for batch in range(guess - width, 0, -width):
+        if fits(batch):
+            return batch
+    return None
+
+
+def batch_in(limit: float, sizes: tuple[int, int], needed: tuple[float, float]) -> int:
+    """The batch at which memory that grows linearly reaches the limit, from two batches and what they needed."""
+    slope = (needed[1] - needed[0]) / (sizes[1] - sizes[0])
+    return max(1, int(sizes[1] + (limit - needed[1]) / slope)) if slope > 0 else sizes[1]
+
+
 def _next_trial(low: int, high: int, most: int) -> int:
     if high > most:  # nothing has failed yet
         return min(2 * low, most)
@@ -65,7 +93,7 @@ def largest_batches(
         for model, precision, contender in jobs:
             progress(f"{model} {precision}: largest batch of {contender.name}", len(found) / len(jobs))
             with products_in(precision):
-                found.append(_largest_batch(device, model, precision, contender))
+                found.append(_largest_batch(device, limit_mib, model, precision, contender))
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0, device)
     return with_ratios(found)
@@ -85,19 +113,34 @@ def with_ratios(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def _largest_batch(device: torch.device, model: str, precision: str, contender: Contender) -> dict[str, Any]:
+def _largest_batch(
+    device: torch.device, limit_mib: int, model: str, precision: str, contender: Contender
+) -> dict[str, Any]:
     base = WORKLOADS[model].size(device)
     last: list[Lane] = []
+    records: list[float] = []
 
     def fits(batch: int) -> bool:
         try:
             task = make_task(model, device, precision, size=base.along("batch", batch), lean=True)
         except torch.OutOfMemoryError:
             return False
+        records[:] = [sum(part.numel() * part.element_size() for part in task.records) / MIB]
         last[:] = [runs_once(task, contender)]
         return last[0].status == OK
 
-    batch = largest_that_fits(fits, start=base.batch)
+    def needed(batch: int) -> float | None:
+        peak = last[0].peak_mib if fits(batch) else None
+        return None if peak is None else peak + records[0]
+
+    started = time.perf_counter()
+    first = needed(base.batch)
+    takes_long = time.perf_counter() - started > _LONG
+    second = needed(2 * base.batch) if takes_long and first is not None else None
+    if first is not None and second is not None:
+        batch = largest_near(fits, batch_in(limit_mib, (base.batch, 2 * base.batch), (first, second)))
+    else:
+        batch = largest_that_fits(fits, start=base.batch)
     return {
         "model": model,
         "engine": contender.name,
