@@ -50,8 +50,8 @@ def processor() -> str:
 
 
 def command() -> str:
-    """The command that runs now, without the folder of the program."""
-    return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    """The command that runs now, without the folders of this machine."""
+    return " ".join(Path(part).name if Path(part).is_absolute() else part for part in sys.argv)
 
 
 def now() -> str:
