@@ -142,12 +142,16 @@ def _convolution_errors(examples, channels, height, width, outputs, geometry, dt
         products = launch.convolution(x, grad, geometry, precision, out_dtype=F32)
         by_offset = launch.convolution(x, grad, geometry, precision, out_dtype=F32, by_offset=True)
         norms = launch.convolution(x, grad, geometry, precision, out_dtype=None)
+        together = launch.convolution(x, grad, geometry, precision, out_dtype=F32, views=examples)
+        norm = launch.convolution(x, grad, geometry, precision, out_dtype=None, views=examples)
     assert products.is_contiguous()
     in_order = products.unflatten(2, (channels, geometry.offsets)).transpose(2, 3).flatten(2)
     assert torch.equal(by_offset, in_order)
     return max(
         _error(products, expected),
         _error(norms[:, None], twins.convolution_norms(x.double(), grad.double(), geometry)[:, None]),
+        _error(together, expected.sum(0, keepdim=True)),
+        _error(norm[:, None], expected.sum(0).square().sum()[None, None]),
     )
 
 

@@ -75,6 +75,10 @@ def test_convolution_is_the_loop_and_autograd(kernel_size, stride, padding, dila
     torch.testing.assert_close(in_order, found, rtol=1e-12, atol=1e-12)
     (summed,) = torch.autograd.grad(out, weight, grad)
     torch.testing.assert_close(found.sum(0).view_as(weight), summed, rtol=1e-12, atol=1e-12)
+    together = kernels.convolution_products(x, grad, *of(geometry), views=len(x))
+    torch.testing.assert_close(together, found.sum(0, keepdim=True))
+    norm = kernels.convolution_norms(x, grad, *of(geometry), views=len(x))
+    torch.testing.assert_close(norm, found.sum(0).square().sum()[None].double())
     norms = kernels.convolution_norms(x, grad, *of(geometry))
     torch.testing.assert_close(norms, expected.square().sum((1, 2)), rtol=1e-12, atol=0)
 
@@ -175,9 +179,11 @@ def test_operators_keep_what_they_declare():
     utils = ("test_schema", "test_faketensor")
     torch.library.opcheck(torch.ops.tacit.product_norms.default, (left, right, "ieee"), test_utils=utils)
     torch.library.opcheck(
-        torch.ops.tacit.convolution_products.default, (x, grad, geometry, "ieee", torch.float32, True), test_utils=utils
+        torch.ops.tacit.convolution_products.default,
+        (x, grad, geometry, "ieee", torch.float32, True, 1),
+        test_utils=utils,
     )
-    torch.library.opcheck(torch.ops.tacit.convolution_norms.default, (x, grad, geometry, "ieee"), test_utils=utils)
+    torch.library.opcheck(torch.ops.tacit.convolution_norms.default, (x, grad, geometry, "ieee", 2), test_utils=utils)
     torch.library.opcheck(torch.ops.tacit.zero_rows_.default, (values, keep), test_utils=utils)
 
 
@@ -195,6 +201,8 @@ def test_bad_input_is_named():
         kernels.convolution_products(x, grad, (3, 3), padding=(1, 1))
     with pytest.raises(InputError, match=r"stride=\(0, 1\): must be two whole numbers of at least 1"):
         kernels.convolution_products(x, grad, (3, 3), stride=(0, 1))
+    with pytest.raises(InputError, match=r"views=3: must be a divisor of the 2 rows"):
+        kernels.convolution_products(x, grad, (3, 3), views=3)
     with pytest.raises(InputError, match=r"x=\[3, 5, 5\].*Add the missing dimension"):
         kernels.convolution_norms(x[0], grad, (3, 3))
     with pytest.raises(InputError, match=r"keep=\[3\] of torch.bool.*one flag an example"):

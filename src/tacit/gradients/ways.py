@@ -197,9 +197,14 @@ def _measure_tiles(use: Outer) -> Measured:
 
 
 def _measure_convolution_tiles(use: Convolved) -> Measured:
-    squared = convolution_norms(use.input, use.grad, *_pairs(use))
-    rows = torch.linalg.vector_norm(use.grad.flatten(2), dim=1, dtype=torch.float64)
-    patches = patch_lengths(_wide(use.input), use.shape, use.geometry)
+    squared = convolution_norms(use.input, use.grad, *_pairs(use), views=use.fold)
+    rows, patches = (
+        lengths.reshape(use.examples, -1)
+        for lengths in (
+            torch.linalg.vector_norm(use.grad.flatten(2), dim=1, dtype=torch.float64),
+            patch_lengths(_wide(use.input), use.shape, use.geometry),
+        )
+    )
     lost = _lost_in_subnormals(rows, use.shape[0], patches, use.shape[1:].numel(), use.input.dtype).sum(1)
     raised = _raise_tiles(squared, (rows * patches).sum(1), use.tokens, use.input.dtype, lost=lost, convolution=True)
     return Measured(raised, use)
@@ -222,7 +227,8 @@ def _raise_tiles(
 
 def _measure_kernel(use: Convolved) -> Measured:
     """Per-example gradients from a kernel that gathers patches as it goes."""
-    return measure_written(Direct(convolution_products(use.input, use.grad, *_pairs(use)), use.shape))
+    products = convolution_products(use.input, use.grad, *_pairs(use), views=use.fold)
+    return measure_written(Direct(products, use.shape))
 
 
 def _pairs(use: Convolved) -> tuple[tuple[int, int], ...]:
@@ -302,10 +308,11 @@ CONVOLUTION_WAYS = {
     "keep-grouped": Way(_measure_grouped, _grouped_cost),
     "gram": Way(_measure_shifts, _shifts_cost),
 }
-IMAGE_WAYS = CONVOLUTION_WAYS | {
+IMAGE_KERNELS = {
     "keep-kernel": Way(_measure_kernel, _grouped_cost, kernel=True),
     "tile": Way(_measure_convolution_tiles, _convolution_tiles_cost, kernel=True),
 }
+IMAGE_WAYS = CONVOLUTION_WAYS | IMAGE_KERNELS
 ANY_CONVOLUTION_WAYS = {
     "patches": Way(_measure_any_convolution, _patches_cost),
 }
@@ -316,9 +323,10 @@ def ways_for(use: Contribution) -> dict[str, Way]:
     if isinstance(use, Direct):
         return {"written": Way(measure_written, lambda _: Cost(0, 0))}
     if isinstance(use, Convolved):
+        image = len(use.geometry.stride) == 2 and use.geometry.groups == 1
         if use.geometry.groups > 1 or use.fold > 1:
-            return ANY_CONVOLUTION_WAYS
-        return IMAGE_WAYS if len(use.geometry.stride) == 2 else CONVOLUTION_WAYS
+            return ANY_CONVOLUTION_WAYS | IMAGE_KERNELS if image else ANY_CONVOLUTION_WAYS
+        return IMAGE_WAYS if image else CONVOLUTION_WAYS
     if use.one_hot:
         return ONE_HOT_WAYS
     return ONE_TOKEN_WAYS if use.tokens == 1 else OUTER_WAYS

@@ -60,9 +60,10 @@ def convolution(
     *,
     out_dtype: torch.dtype | None,
     by_offset: bool = False,
+    views: int = 1,
 ) -> Tensor:
     """Per-example weight gradients ``[B, O, C * KH * KW]`` in ``out_dtype``; with None their squared norms."""
-    examples, channels = x.shape[:2]
+    examples, channels = x.shape[0] // views, x.shape[1]
     rows, columns = grad.shape[1], channels * geometry.offsets
     positions, width = grad.shape[2] * grad.shape[3], grad.shape[3]
     precision = _effective(x, precision)
@@ -83,6 +84,7 @@ def convolution(
             KH=geometry.kernel_size[0],
             KW=geometry.kernel_size[1],
             OW=width,
+            VIEWS=views,
             CHANNELS_LAST=channels_last,
             WRITE=writes,
             WRITE_LAST=by_offset,
@@ -98,7 +100,7 @@ def convolution(
 
     table = candidates(rows, columns, positions, x.element_size(), precision)
     layout = (channels_last, by_offset, grad.stride(2) == 1)
-    key = ("convolution", x.device, x.dtype, out_dtype, precision, geometry, x.shape[1:], rows, layout)
+    key = ("convolution", x.device, x.dtype, out_dtype, precision, geometry, x.shape[1:], rows, views, layout)
     out = launch(choose(key, table, launch, can_time=not _INTERPRETED))
     return out if writes else _total(out)
 

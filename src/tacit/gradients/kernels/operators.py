@@ -64,6 +64,7 @@ def convolution_products(
     input_precision: str | None = None,
     out_dtype: torch.dtype | None = None,
     by_offset: bool = False,
+    views: int = 1,
 ) -> Tensor:
     """Every example's weight gradient of a two-dimensional convolution, written once; patches are never unfolded.
 
@@ -76,6 +77,7 @@ def convolution_products(
         out_dtype: of the result; None keeps the type of x.
         by_offset: writes the columns in the order (KH, KW, C) and not (C, KH, KW). The kernel writes neighbours
             together in this order where it gathers channels (half precision, C a multiple of 8), else in the other.
+        views: how many consecutive rows of x belong to one example, whose gradients add up.
 
     Returns:
         ``[B, O, C * KH * KW]``, contiguous: a view as ``[B, O, C, KH, KW]`` is the gradient of the weight (with
@@ -83,7 +85,7 @@ def convolution_products(
     """
     geometry = _check_convolution(x, grad, Geometry(kernel_size, stride, padding, dilation), groups)
     products: Tensor = torch.ops.tacit.convolution_products(
-        x, grad, geometry.numbers, _precision(input_precision), out_dtype or x.dtype, by_offset
+        x, grad, geometry.numbers, _precision(input_precision), out_dtype or x.dtype, by_offset, _views(x, views)
     )
     return products
 
@@ -98,10 +100,13 @@ def convolution_norms(
     *,
     groups: int = 1,
     input_precision: str | None = None,
+    views: int = 1,
 ) -> Tensor:
     """Squared norms of `convolution_products`, ``[B]`` in float64, without writing the products."""
     geometry = _check_convolution(x, grad, Geometry(kernel_size, stride, padding, dilation), groups)
-    norms: Tensor = torch.ops.tacit.convolution_norms(x, grad, geometry.numbers, _precision(input_precision))
+    norms: Tensor = torch.ops.tacit.convolution_norms(
+        x, grad, geometry.numbers, _precision(input_precision), _views(x, views)
+    )
     return norms
 
 
@@ -132,26 +137,35 @@ def _product_norms(left: Tensor, right: Tensor, input_precision: str) -> Tensor:
 
 @torch.library.custom_op("tacit::convolution_products", mutates_args=())
 def _convolution_products(
-    x: Tensor, grad: Tensor, geometry: list[int], input_precision: str, out_dtype: torch.dtype, by_offset: bool
+    x: Tensor,
+    grad: Tensor,
+    geometry: list[int],
+    input_precision: str,
+    out_dtype: torch.dtype,
+    by_offset: bool,
+    views: int,
 ) -> Tensor:
     if _use_triton(x):
         launch = importlib.import_module("tacit.gradients.kernels.launch")
         if launch.fits(x, grad):
             products: Tensor = launch.convolution(
-                x, grad, Geometry.of(geometry), input_precision, out_dtype=out_dtype, by_offset=by_offset
+                x, grad, Geometry.of(geometry), input_precision, out_dtype=out_dtype, by_offset=by_offset, views=views
             )
             return products
-    return twins.convolution_products(x, grad, Geometry.of(geometry), out_dtype, by_offset=by_offset).contiguous()
+    found = twins.convolution_products(x, grad, Geometry.of(geometry), out_dtype, by_offset=by_offset, views=views)
+    return found.contiguous()
 
 
 @torch.library.custom_op("tacit::convolution_norms", mutates_args=())
-def _convolution_norms(x: Tensor, grad: Tensor, geometry: list[int], input_precision: str) -> Tensor:
+def _convolution_norms(x: Tensor, grad: Tensor, geometry: list[int], input_precision: str, views: int) -> Tensor:
     if _use_triton(x):
         launch = importlib.import_module("tacit.gradients.kernels.launch")
         if launch.fits(x, grad):
-            norms: Tensor = launch.convolution(x, grad, Geometry.of(geometry), input_precision, out_dtype=None)
+            norms: Tensor = launch.convolution(
+                x, grad, Geometry.of(geometry), input_precision, out_dtype=None, views=views
+            )
             return norms
-    return twins.convolution_norms(x, grad, Geometry.of(geometry))
+    return twins.convolution_norms(x, grad, Geometry.of(geometry), views)
 
 
 @torch.library.custom_op("tacit::zero_rows_", mutates_args=("values",))
@@ -171,14 +185,21 @@ def _(left: Tensor, right: Tensor, input_precision: str) -> Tensor:
 
 @_convolution_products.register_fake
 def _(
-    x: Tensor, grad: Tensor, geometry: list[int], input_precision: str, out_dtype: torch.dtype, by_offset: bool
+    x: Tensor,
+    grad: Tensor,
+    geometry: list[int],
+    input_precision: str,
+    out_dtype: torch.dtype,
+    by_offset: bool,
+    views: int,
 ) -> Tensor:
-    return x.new_empty(x.shape[0], grad.shape[1], x.shape[1] * Geometry.of(geometry).offsets, dtype=out_dtype)
+    columns = x.shape[1] * Geometry.of(geometry).offsets
+    return x.new_empty(x.shape[0] // views, grad.shape[1], columns, dtype=out_dtype)
 
 
 @_convolution_norms.register_fake
-def _(x: Tensor, grad: Tensor, geometry: list[int], input_precision: str) -> Tensor:
-    return x.new_empty(x.shape[0], dtype=torch.float64)
+def _(x: Tensor, grad: Tensor, geometry: list[int], input_precision: str, views: int) -> Tensor:
+    return x.new_empty(x.shape[0] // views, dtype=torch.float64)
 
 
 @_zero_rows_.register_fake
@@ -204,6 +225,12 @@ def _precision(input_precision: str | None) -> str:
     if input_precision not in _PRECISIONS:
         raise InputError(f"input_precision={input_precision!r}: must be one of {', '.join(_PRECISIONS)}. Or pass None.")
     return input_precision
+
+
+def _views(x: Tensor, views: int) -> int:
+    if views < 1 or x.shape[0] % views:
+        raise InputError(f"views={views}: must be a divisor of the {x.shape[0]} rows. Pass the rows of an example.")
+    return views
 
 
 def _check_types(first_name: str, first: Tensor, second_name: str, second: Tensor) -> None:

@@ -54,12 +54,12 @@ def product_norms_kernel(
 @triton.jit
 def convolution_kernel(
     x, grad, out, T, M, tiles, column_tiles, xb, xc, xh, xw, gb, gm, gt, step_h, step_w, dilation_h, dilation_w,
-    C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, OW: tl.constexpr, CHANNELS_LAST: tl.constexpr,
-    WRITE: tl.constexpr, WRITE_LAST: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BT: tl.constexpr,
+    C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, OW: tl.constexpr, VIEWS: tl.constexpr,
+    CHANNELS_LAST: tl.constexpr, WRITE: tl.constexpr, WRITE_LAST: tl.constexpr, EVEN: tl.constexpr,
+    PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BT: tl.constexpr,
 ):  # fmt: skip
-    """Tile of grad[b] @ patches[b].T over a padded x: written where WRITE (columns by channel, or by offset where
-    WRITE_LAST), else squared and summed.
+    """Tile of grad[b] @ patches[b].T over a padded x, added up over an example's VIEWS consecutive rows: written where
+    WRITE (columns by channel, or by offset where WRITE_LAST), else squared and summed.
 
     An address is a position's base plus a column's offset; columns are worked out once, positions once a block. Columns
     and positions past the end repeat the first one, which needs no mask: their grad is zero, or they are dropped below.
@@ -80,21 +80,28 @@ def convolution_kernel(
     has_n = n[None, :] < N
     if not CHANNELS_LAST:
         column = tl.where(n < N, column, 0)
-    x += example * xb
-    grad_at = grad + example * gb + m[:, None] * gm
+    grad_at = grad + m[:, None] * gm
+    if VIEWS == 1:
+        x += example * xb
+        grad_at += example * gb
     total = tl.zeros((BM, BN), tl.float32)
-    for start in range(0, T, BT):
-        t = start + tl.arange(0, BT)
+    steps = tl.cdiv(T, BT)
+    for step in range(0, VIEWS * steps):
+        if VIEWS > 1:
+            row = example * VIEWS + step // steps
+            x_here, grad_here, t = x + row * xb, grad_at + row * gb, (step % steps) * BT + tl.arange(0, BT)
+        else:
+            x_here, grad_here, t = x, grad_at, step * BT + tl.arange(0, BT)
         base = (t // OW) * (step_h * xh) + (t % OW) * (step_w * xw)
         if EVEN:
-            a = tl.load(grad_at + t[None, :] * gt, mask=has_m, other=0.0)
+            a = tl.load(grad_here + t[None, :] * gt, mask=has_m, other=0.0)
         else:
-            a = tl.load(grad_at + t[None, :] * gt, mask=has_m & (t[None, :] < T), other=0.0)
+            a = tl.load(grad_here + t[None, :] * gt, mask=has_m & (t[None, :] < T), other=0.0)
             base = tl.where(t < T, base, 0)
         if CHANNELS_LAST:
-            b = tl.load(x + (base[:, None] + column[None, :]), mask=has_n, other=0.0)
+            b = tl.load(x_here + (base[:, None] + column[None, :]), mask=has_n, other=0.0)
         else:
-            b = tl.trans(tl.load(x + (column[:, None] + base[None, :])))
+            b = tl.trans(tl.load(x_here + (column[:, None] + base[None, :])))
         total = tl.dot(a, b, total, input_precision=PRECISION)
     if WRITE:
         if WRITE_LAST == CHANNELS_LAST:

@@ -26,24 +26,28 @@ def product_norms(left: Tensor, right: Tensor) -> Tensor:
 
 
 def convolution_products(
-    x: Tensor, grad: Tensor, geometry: Geometry, out_dtype: torch.dtype, *, by_offset: bool = False
+    x: Tensor, grad: Tensor, geometry: Geometry, out_dtype: torch.dtype, *, by_offset: bool = False, views: int = 1
 ) -> Tensor:
-    """``grad[i] @ patches[i].T`` for every example i: ``[B, O, C * KH * KW]``, or ``[B, O, KH * KW * C]``."""
+    """``grad[i] @ patches[i].T`` for every example i: ``[B, O, C * KH * KW]``, or ``[B, O, KH * KW * C]``.
+
+    The products of an example's ``views`` consecutive rows are added up.
+    """
     patches = F.unfold(_widened(x), geometry.kernel_size, geometry.dilation, geometry.padding, geometry.stride)
     if by_offset:
         patches = patches.view(len(x), x.shape[1], geometry.offsets, patches.shape[2]).transpose(1, 2).flatten(1, 2)
-    return (_widened(grad).flatten(2) @ patches.transpose(1, 2)).to(out_dtype)
+    products = _widened(grad).flatten(2) @ patches.transpose(1, 2)
+    return products.reshape(len(x) // views, views, *products.shape[1:]).sum(1).to(out_dtype)
 
 
-def convolution_norms(x: Tensor, grad: Tensor, geometry: Geometry) -> Tensor:
+def convolution_norms(x: Tensor, grad: Tensor, geometry: Geometry, views: int = 1) -> Tensor:
     """Squared norms of `convolution_products`, in float64; a block of examples is written out at a time."""
     if x.shape[0] == 0:
         return x.new_empty(0, dtype=torch.float64)
     columns, dtype = x.shape[1] * geometry.offsets, _widened(x[:0]).dtype
-    block = max(1, _BLOCK // max(1, columns * (grad.shape[1] + grad.shape[2] * grad.shape[3])))
+    block = views * max(1, _BLOCK // max(1, views * columns * (grad.shape[1] + grad.shape[2] * grad.shape[3])))
     return torch.cat(
         [
-            _squared_norms(convolution_products(x[i : i + block], grad[i : i + block], geometry, dtype))
+            _squared_norms(convolution_products(x[i : i + block], grad[i : i + block], geometry, dtype, views=views))
             for i in range(0, x.shape[0], block)
         ]
     )
