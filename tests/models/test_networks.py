@@ -91,6 +91,43 @@ def test_wide_resnet_is_parametrised():
     assert set(groups) == {16}
 
 
+def test_a_wide_resnets_readout_and_features_are_its_forward_pass_in_two_parts():
+    torch.manual_seed(0)
+    model = wide_resnet((3, 16, 16), 10, depth=10, width=1, centre=True).double()
+    images = torch.rand(3, 3, 16, 16, dtype=torch.float64)
+    trunk = model.trunk(images)
+    assert trunk.shape == (3, 64, 4, 4)
+    torch.testing.assert_close(model.readout()(trunk), model(images))
+    torch.testing.assert_close(model.head(model.features(images)), model(images))
+    torch.testing.assert_close(model.maps(images).mean((2, 3)), model.features(images))
+    assert {id(p) for p in model.readout().parameters()} == {
+        id(p) for m in (model.norm, model.head) for p in m.parameters()
+    }
+
+
+def test_centred_networks_see_grey_as_zero():
+    torch.manual_seed(0)
+    plain = wide_resnet((3, 16, 16), 10, depth=10, width=1)
+    centred = wide_resnet((3, 16, 16), 10, depth=10, width=1, centre=True)
+    centred.load_state_dict(plain.state_dict())
+    images = torch.rand(2, 3, 16, 16)
+    torch.testing.assert_close(centred(images), plain((images - 0.5) / 0.25))
+
+
+def test_the_shortcuts_order_is_its_own():
+    usual = wide_resnet((3, 32, 32), 10)
+    third = wide_resnet((3, 32, 32), 10, shortcut="norm-relu-conv")
+    assert count(usual) == count(third)
+    for model, expected in ((usual, ["ReLU", "GroupNorm"]), (third, ["GroupNorm", "ReLU"])):
+        for block in model.blocks:
+            projects = not isinstance(block.skip, nn.Identity)
+            assert [type(layer).__name__ for layer in list(block.first)[:2]] == ["ReLU", "GroupNorm"]
+            if projects:
+                assert [type(layer).__name__ for layer in list(block.skip)[:2]] == expected
+    with pytest.raises(InputError, match="shortcut='conv': must be one of norm-relu-conv, relu-norm-conv"):
+        wide_resnet((3, 32, 32), 10, shortcut="conv")
+
+
 def test_default_models():
     assert default_model((1, 8, 8)) == "linear"
     assert default_model((1, 28, 28)) == "tanh-cnn"
