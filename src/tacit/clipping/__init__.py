@@ -1,7 +1,7 @@
 """Norms in, factors and a sensitivity out: how much one example may move the sum of gradients.
 
 ```python
-clipping = Flat(0.1)                      # or PerLayer(0.1), PerLayer({"fc": 0.1, ...}), Automatic(0.1)
+clipping = Flat(0.1)                      # or PerLayer(0.1), PerLayer({"fc": 0.1, ...}), Automatic(0.1), Tanh(c, k)
 bound = clipping.bind(names)              # names: the trainable parameters, in any order
 bound.groups                              # tuple[tuple[str, ...], ...]: each group's norm is taken jointly
 bound.factors(norms)                      # float64 [examples, groups] -> float64 [examples, groups]
@@ -14,3 +14,4 @@ from tacit.clipping.bound import BoundClipping as BoundClipping
 from tacit.clipping.bound import Clipping as Clipping
 from tacit.clipping.flat import Flat as Flat
 from tacit.clipping.per_layer import PerLayer as PerLayer
+from tacit.clipping.tanh import Tanh as Tanh

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection
 
 import torch
 
@@ -33,7 +33,7 @@ class Automatic:
         check_positive("bound", self.bound, remedy="It only rescales the learning rate; 1.0 is a good choice.")
         check_positive("stability", self.stability, remedy="0.01 is a good choice.")
 
-    def bind(self, names: Sequence[str]) -> BoundClipping:
+    def bind(self, names: Collection[str]) -> BoundClipping:
         """One group that holds every parameter."""
         rule = functools.partial(_normalise, stability=float(self.stability))
         return BoundClipping(groups=(check_names(names),), bounds=(float(self.bound),), rule=rule)

@@ -1,12 +1,14 @@
 """The contract between clipping and the engines.
 
-A clipping rule (`Flat`, `PerLayer`, `Automatic`) is a frozen description that knows no model.
+A clipping rule (`Flat`, `PerLayer`, `Automatic`, `Tanh`) is a frozen description that knows no model.
 ``rule.bind(names)`` fits it to the names of a model's trainable parameters and gives a `BoundClipping`, which
 an engine uses for every batch:
 
 - ``bound.groups``: the parameter names, partitioned; the norm of a group is that of all its gradients
   together;
 - ``bound.bounds``: the largest L2 norm that one example may contribute to each group;
+- ``bound.filter``: an elementwise function that every gradient goes through before its norm is taken, or
+  ``None``; an engine writes gradients out for it, one by one;
 - ``bound.factors(norms)``: float64 norms ``[examples, groups]`` to float64 factors of the same shape;
 - ``bound.sensitivity(neighbours)``: how far the sum of the clipped gradients moves between neighbouring data
   sets.
@@ -14,7 +16,7 @@ an engine uses for every batch:
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -25,6 +27,9 @@ from tacit.core.privacy import Neighbours
 FactorRule = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """From norms ``[examples, groups]`` and bounds ``[groups]`` to factors that are right up to one rounding."""
 
+Filter = Callable[[torch.Tensor], torch.Tensor]
+"""From a gradient, in float32 at least, to one of the same shape, number by number."""
+
 
 @dataclasses.dataclass(frozen=True)
 class BoundClipping:
@@ -32,17 +37,19 @@ class BoundClipping:
 
     One example's gradient, split into groups :math:`g_1, \dots, g_G`, contributes
     :math:`(f_1 g_1, \dots, f_G g_G)` with :math:`\|f_k g_k\|_2 \le C_k`, hence at most
-    :math:`C = \sqrt{\sum_k C_k^2}` in all.
+    :math:`C = \sqrt{\sum_k C_k^2}` in all. Where there is a filter, :math:`g_k` is what comes out of it.
 
     Attributes:
         groups: a partition of the parameter names.
         bounds: :math:`C_k`, one for each group.
         rule: how factors follow from norms.
+        filter: what gradients go through, number by number, before their norms are taken.
     """
 
     groups: tuple[tuple[str, ...], ...]
     bounds: tuple[float, ...]
     rule: FactorRule
+    filter: Filter | None = None
 
     @property
     def total(self) -> float:
@@ -60,7 +67,7 @@ class BoundClipping:
         give no factors.
 
         Args:
-            norms: ``[examples, groups]``, the L2 norms, best in float64.
+            norms: ``[examples, groups]``, the L2 norms after the filter, if there is one; best in float64.
 
         Returns:
             float64 factors of the same shape, on the same device.
@@ -89,8 +96,12 @@ class BoundClipping:
 class Clipping(Protocol):
     """A rule that bounds what one example contributes, before any model is known."""
 
-    def bind(self, names: Sequence[str]) -> BoundClipping:
-        """The rule fitted to these trainable parameters; refuses names that it has no bound for."""
+    def bind(self, names: Collection[str]) -> BoundClipping:
+        """The rule fitted to these trainable parameters; refuses names that it has no bound for.
+
+        Engines give a mapping from each name to how many numbers the parameter holds, for rules whose bound depends
+        on that.
+        """
         ...
 
     def describe(self) -> str:
@@ -98,7 +109,7 @@ class Clipping(Protocol):
         ...
 
 
-def check_names(names: Sequence[str]) -> tuple[str, ...]:
+def check_names(names: Collection[str]) -> tuple[str, ...]:
     """The names as a tuple; none at all and duplicates are refused."""
     if not names:
         raise InputError("names=[]: must hold at least one trainable parameter. Unfreeze a parameter of the model.")

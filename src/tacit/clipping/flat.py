@@ -1,7 +1,7 @@
 """Clipping of the whole gradient at one norm."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection
 
 from tacit.clipping.bound import BoundClipping, check_names, shrink
 from tacit.core.validation import check_positive
@@ -24,7 +24,7 @@ class Flat:
     def __post_init__(self) -> None:
         check_positive("bound", self.bound, remedy="Typical clipping norms lie between 0.01 and 10.")
 
-    def bind(self, names: Sequence[str]) -> BoundClipping:
+    def bind(self, names: Collection[str]) -> BoundClipping:
         """One group that holds every parameter."""
         return BoundClipping(groups=(check_names(names),), bounds=(float(self.bound),), rule=shrink)
 

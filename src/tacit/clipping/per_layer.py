@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tacit.clipping.bound import BoundClipping, check_names, shrink
 from tacit.core.errors import InputError
@@ -37,7 +37,7 @@ class PerLayer:
         checked = {layer: check_positive(f"bound[{layer!r}]", value) for layer, value in self.bound.items()}
         object.__setattr__(self, "bound", checked)  # our own copy: the caller's mapping may change later
 
-    def bind(self, names: Sequence[str]) -> BoundClipping:
+    def bind(self, names: Collection[str]) -> BoundClipping:
         """One group for each layer, in the order in which the layers first appear."""
         layers: dict[str, list[str]] = {}
         for name in check_names(names):

@@ -63,7 +63,7 @@ class ClippedGrad:
         self.clipping = clipping
         self.chunk_size = chunk_size
         self.parameters = trainable(model)
-        self._bound = clipping.bind(list(self.parameters))
+        self._bound = clipping.bind({name: p.numel() for name, p in self.parameters.items()})
         self._requested = engine
         self._decided = engine != "auto"
         self._strategies = Strategies(strategy)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from tacit.clipping import BoundClipping
+from tacit.gradients.contributions import Direct
 from tacit.gradients.parameter_gradients import ParameterGradients
 from tacit.gradients.settling import settled
 from tacit.gradients.strategies import Strategies
@@ -35,24 +36,52 @@ def sum_clipped(
     *,
     branch_free: bool = False,
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """The sum of clipped gradients of every parameter in ``grads``, and the norms before clipping.
+    """The sum of clipped gradients of every parameter in ``grads``, and the norms before clipping and filtering.
 
     ``branch_free`` never asks a value on the way, so that the whole can be traced and runs without waiting for a
     device; otherwise rows are only zeroed where that is needed.
     """
     # Autocast would round operands and sums to half precision, which the norms' bounds know nothing of.
     with torch.autocast(mask.device.type, enabled=False):
-        measured = {name: each.measured(strategies) for name, each in grads.items()}
-        norms = group_norms({name: squared for name, (squared, _) in measured.items()}, bound, len(mask), mask.device)
-        factors = clip_factors(norms, bound, mask)
+        sources, norms, taken = _filtered(grads, bound, mask, strategies)
+        finite = torch.isfinite(norms).all(1) & torch.isfinite(taken).all(1)
+        factors = clip_factors(taken, bound, mask & finite)
         if branch_free:
             factors = settled(factors)
-        finite = torch.isfinite(norms).all(1)
         wanted = finite if branch_free or not bool(finite.all()) else None
         sums = {
-            name: measured[name][1].weighted_sum(factors[:, column], wanted)
+            name: sources[name].weighted_sum(factors[:, column], wanted)
             for column, group in enumerate(bound.groups)
             for name in group
-            if name in measured
+            if name in sources
         }
         return sums, norms
+
+
+def _filtered(
+    grads: Mapping[str, ParameterGradients], bound: BoundClipping, mask: Tensor, strategies: Strategies
+) -> tuple[dict[str, ParameterGradients], Tensor, Tensor]:
+    """What the sum is taken from, the norms before the filter, and those after it.
+
+    Both are wanted: what is not finite may come out of a filter as an ordinary number, and a wrong scale unseen.
+    """
+    if bound.filter is None:
+        sources, norms = _measured(grads, bound, mask, strategies)
+        return sources, norms, norms
+    written = {name: each.written_out() for name, each in grads.items()}
+    _, norms = _measured(_direct(written), bound, mask, strategies)
+    filtered = {name: bound.filter(each) for name, each in written.items()}
+    sources, taken = _measured(_direct(filtered), bound, mask, strategies)
+    return sources, norms, taken
+
+
+def _measured(
+    grads: Mapping[str, ParameterGradients], bound: BoundClipping, mask: Tensor, strategies: Strategies
+) -> tuple[dict[str, ParameterGradients], Tensor]:
+    found = {name: each.measured(strategies) for name, each in grads.items()}
+    norms = group_norms({name: squared for name, (squared, _) in found.items()}, bound, len(mask), mask.device)
+    return {name: source for name, (_, source) in found.items()}, norms
+
+
+def _direct(written: Mapping[str, Tensor]) -> dict[str, ParameterGradients]:
+    return {name: ParameterGradients([Direct(each)]) for name, each in written.items()}

@@ -56,15 +56,21 @@ class ReferenceEngine:
         norms = []
         for i in range(examples):
             grads = self._gradient(take(batch, torch.tensor([i]), examples), parameters)
-            squared = {name: g.double().square().sum()[None] for name, g in grads.items()}
-            norm = group_norms(squared, self._bound, 1, mask.device)
-            factors = clip_factors(norm, self._bound, mask[i : i + 1])[0]
+            norm = taken = self._norm(grads, mask.device)
+            if self._bound.filter is not None:
+                grads = {name: self._bound.filter(g) for name, g in grads.items()}
+                taken = self._norm(grads, mask.device)
+            factors = clip_factors(taken, self._bound, mask[i : i + 1] & torch.isfinite(norm).all(1))[0]
             norms.append(norm)
             for factor, group in zip(factors, self._bound.groups, strict=True):
                 for name in group:
                     if name in grads and float(factor) != 0:
                         sums[name] += factor.to(sums[name].dtype) * grads[name]
         return sums, torch.cat(norms)
+
+    def _norm(self, grads: Mapping[str, Tensor], device: torch.device) -> Tensor:
+        squared = {name: g.double().square().sum()[None] for name, g in grads.items()}
+        return group_norms(squared, self._bound, 1, device)
 
     def _gradient(self, example: tuple[Any, ...], parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The gradient of one example; a parameter that it does not use is missing."""

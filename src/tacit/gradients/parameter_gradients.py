@@ -40,6 +40,11 @@ class ParameterGradients:
         found = strategies.measure(self.uses[0])
         return found.squared, ParameterGradients([found.source])
 
+    def written_out(self) -> Tensor:
+        """The gradient of every example, ``[examples, *shape]``, in float32 at least."""
+        whole = functools.reduce(torch.add, [use.write_out() for use in self.uses])
+        return whole.to(torch.promote_types(whole.dtype, torch.float32))
+
     def weighted_sum(self, weights: Tensor, finite: Tensor | None = None) -> Tensor:
         """``sum_i weights[i] * gradient_i``, without the examples that are not ``finite``."""
         return functools.reduce(torch.add, [use.weighted_sum(weights, finite) for use in self.uses])

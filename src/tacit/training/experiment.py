@@ -104,7 +104,7 @@ class Experiment:
         torch.manual_seed(seed)  # initial weights and dropout; noise and sampling have a source of their own
         model = models.build(settings.model, dataset.input_shape, dataset.classes).to(self.device)
         _put_channels_last(model)
-        bound = plan.clipping.bind([name for name, _ in model.named_parameters()]).total
+        bound = plan.clipping.bind({name: p.numel() for name, p in model.named_parameters()}).total
         noise_scale = plan.noise_multiplier * bound / plan.expected_batch_size
         optimizer = make_optimizer(
             settings.optimizer, model.parameters(), settings.learning_rate, noise_scale=noise_scale
