@@ -1,0 +1,213 @@
+"""Random changes to batches of images, each image changed by itself, all on the images' device.
+
+Every function takes images (N, C, H, W) and a `torch.Generator` on their device, which fixes the result, and draws
+independently for each image: what one image becomes depends on no other. So a private step may use them, with
+several views of one example averaged before clipping (augmentation multiplicity). The draws decide nothing about
+privacy, which is why they come from torch's generators and not from `tacit.core.randomness`.
+"""
+
+import dataclasses
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+from tacit.core.errors import InputError
+from tacit.core.validation import check_count, check_non_negative
+
+_LUMA = (0.299, 0.587, 0.114)  # of red, green and blue, as in Rec. 601
+_BLUR_REACH = 2  # pixels to either side
+
+Range = tuple[float, float]
+
+
+def random_crop(images: Tensor, generator: Generator, *, padding: int = 4) -> Tensor:
+    """Each image continued by reflection on all sides by ``padding`` pixels, then cut to its size at a random place.
+
+    All (2 padding + 1)^2 places are equally likely. Padding 0 returns the images.
+    """
+    _check_images(images)
+    if check_count("padding", padding, minimum=0) >= min(images.shape[2:]):
+        raise InputError(f"padding={padding}: must be less than height and width, {tuple(images.shape[2:])}.")
+    count, _, height, width = images.shape
+    padded = F.pad(images, (padding,) * 4, mode="reflect")
+    shifts = torch.randint(2 * padding + 1, (2, count, 1), generator=generator, device=images.device)
+    rows = shifts[0] + torch.arange(height, device=images.device)
+    columns = shifts[1] + torch.arange(width, device=images.device)
+    each = torch.arange(count, device=images.device)[:, None, None]
+    return padded[each, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+
+def random_flip(images: Tensor, generator: Generator, *, probability: float = 0.5) -> Tensor:
+    """Each image mirrored left to right with this probability."""
+    _check_images(images)
+    return torch.where(_chosen(images, generator, probability), images.flip(3), images)
+
+
+def views(images: Tensor, count: int, generator: Generator, *, padding: int = 4) -> Tensor:
+    """(N, count, C, H, W): ``count`` random crops of each image, each flipped or not.
+
+    The augmentation of De et al. (2022); their gradients are averaged over the views before clipping.
+    """
+    repeated = images.repeat_interleave(check_count("count", count), dim=0)
+    changed = random_flip(random_crop(repeated, generator, padding=padding), generator)
+    return changed.unflatten(0, (len(images), count))
+
+
+def self_mixup(views: Tensor, count: int, generator: Generator) -> Tensor:
+    r"""(N, count, ...): mixtures :math:`\lambda v_i + (1 - \lambda) v_j` of two views of the same example.
+
+    From views (N, K, ...) with K of at least 2: i and j are two different views, drawn uniformly, and
+    :math:`\lambda` is uniform on [0, 1]. Both have the example's label, so the mixture has it too; and since no other
+    example enters, the sensitivity stays that of one example.
+
+    Reference: Bao et al., DP-Mix: Mixup-based Data Augmentation for Differentially Private Learning, 2023.
+    """
+    if views.dim() < 3 or views.shape[1] < 2:
+        raise InputError(f"views={tuple(views.shape)}: must be (examples, views, ...) with two views or more.")
+    examples, kinds = views.shape[:2]
+    shape, device = (examples, check_count("count", count)), views.device
+    first = torch.randint(kinds, shape, generator=generator, device=device)
+    other = (first + torch.randint(1, kinds, shape, generator=generator, device=device)) % kinds
+    each = torch.arange(examples, device=device)[:, None]
+    share = torch.rand(shape, generator=generator, device=device, dtype=views.dtype)
+    return torch.lerp(views[each, other], views[each, first], share.view(*shape, *(1,) * (views.dim() - 2)))
+
+
+def random_resized_crop(
+    images: Tensor,
+    generator: Generator,
+    *,
+    size: int,
+    area: Range = (0.08, 1.0),
+    ratio: Range = (3 / 4, 4 / 3),
+) -> Tensor:
+    """A random rectangle of each image, brought to ``size`` x ``size`` by bilinear interpolation.
+
+    Its share of the image's area is uniform on ``area``, the logarithm of its width over its height uniform on that of
+    ``ratio``; a side that would be longer than the image's is cut to that. With ``area`` and ``ratio`` (1, 1) it is
+    the whole image. Images larger than ``size`` are sampled without a filter: let them be at most twice as large.
+    """
+    _check_images(images)
+    check_count("size", size)
+    _check_range("area", area, 0.0, 1.0)
+    _check_range("ratio", ratio, 0.0, math.inf)
+    share = _uniform(images, generator, area)
+    shape = _uniform(images, generator, (math.log(ratio[0]), math.log(ratio[1]))).exp()
+    pixels = (torch.arange(size, device=images.device, dtype=images.dtype) + 0.5) / size
+    lines = []
+    for side in ((share * shape).sqrt().clamp(max=1), (share / shape).sqrt().clamp(max=1)):
+        start = _uniform(images, generator, (0.0, 1.0)) * (1 - side)
+        lines.append(2 * (start[:, None] + side[:, None] * pixels) - 1)
+    columns, rows = lines
+    grid = torch.stack([columns[:, None, :].expand(-1, size, -1), rows[:, :, None].expand(-1, -1, size)], dim=-1)
+    return F.grid_sample(images, grid, padding_mode="border", align_corners=False)
+
+
+def colour_jitter(images: Tensor, generator: Generator, *, strength: float = 0.4, hue: float = 0.1) -> Tensor:
+    r"""Random brightness, contrast, saturation and hue of images with three channels in [0, 1].
+
+    With :math:`b, c, s` uniform on :math:`[\max(0, 1 - \text{strength}), 1 + \text{strength}]` and an angle uniform on
+    :math:`\pm 2\pi\,\text{hue}`: colours are turned about the grey axis by the angle, moved away from their grey by the
+    factor s, then the image away from its mean grey by c, then multiplied by b and cut to [0, 1]. Strength and hue 0
+    return the images.
+    """
+    _check_images(images, channels=3)
+    check_non_negative("strength", strength)
+    check_non_negative("hue", hue)
+    factors = (max(0.0, 1 - strength), 1 + strength)
+    brightness, contrast, saturation = (_uniform(images, generator, factors).view(-1, 1, 1, 1) for _ in range(3))
+    turned = _turn_hue(images, 2 * math.pi * _uniform(images, generator, (-hue, hue)))
+    coloured = torch.lerp(_grey(turned), turned, saturation)
+    mean = _grey(coloured).mean(dim=(2, 3), keepdim=True)
+    return (brightness * torch.lerp(mean, coloured, contrast)).clamp(0, 1)
+
+
+def random_grey(images: Tensor, generator: Generator, *, probability: float = 0.2) -> Tensor:
+    """Each image without its colours with this probability."""
+    _check_images(images, channels=3)
+    return torch.where(_chosen(images, generator, probability), _grey(images), images)
+
+
+def random_blur(images: Tensor, generator: Generator, *, probability: float = 0.5, width: Range = (0.1, 1.0)) -> Tensor:
+    """Each image blurred with this probability, by a Gaussian whose standard deviation in pixels is uniform.
+
+    The Gaussian is cut off after two pixels and scaled to sum 1; the image continues by reflection.
+    """
+    _check_images(images)
+    _check_range("width", width, 0.0, math.inf)
+    blur = _uniform(images, generator, width)[:, None]
+    offsets = torch.arange(-_BLUR_REACH, _BLUR_REACH + 1, device=images.device, dtype=images.dtype)
+    weights = torch.softmax(-(offsets**2) / (2 * blur**2), dim=1).t()[..., None, None, None]
+    blurred = images
+    for axis, padding in ((2, (0, 0, _BLUR_REACH, _BLUR_REACH)), (3, (_BLUR_REACH, _BLUR_REACH, 0, 0))):
+        padded = F.pad(blurred, padding, mode="reflect")
+        shifted = (padded.narrow(axis, tap, images.shape[axis]) for tap in range(len(offsets)))
+        blurred = torch.stack([weight * part for weight, part in zip(weights, shifted, strict=True)]).sum(0)
+    return torch.where(_chosen(images, generator, probability), blurred, images)
+
+
+@dataclasses.dataclass(frozen=True)
+class ContrastiveView:
+    """The strong changes under which contrastive learning asks for the same features.
+
+    A random resized crop, then flip, colour jitter, grey and blur, as Wang and Isola (2020) and Chen et al. (2020) take
+    them. Each call is one view; call it twice for a pair.
+
+    Attributes:
+        size: height and width of the views.
+        area: of the crops, as a share of the image.
+        jitter, hue: the strengths of `colour_jitter`.
+        grey, blur: the probabilities of losing colour and of being blurred.
+    """
+
+    size: int = 32
+    area: Range = (0.08, 1.0)
+    jitter: float = 0.4
+    hue: float = 0.1
+    grey: float = 0.2
+    blur: float = 0.0
+
+    def __call__(self, images: Tensor, generator: Generator) -> Tensor:
+        cut = random_resized_crop(images, generator, size=self.size, area=self.area)
+        coloured = colour_jitter(random_flip(cut, generator), generator, strength=self.jitter, hue=self.hue)
+        grey = random_grey(coloured, generator, probability=self.grey)
+        return random_blur(grey, generator, probability=self.blur) if self.blur else grey
+
+
+def _grey(images: Tensor) -> Tensor:
+    luma = images.new_tensor(_LUMA).view(1, 3, 1, 1)
+    return (images * luma).sum(dim=1, keepdim=True).expand_as(images)
+
+
+def _turn_hue(images: Tensor, angles: Tensor) -> Tensor:
+    """Colours turned about the grey axis e = (1, 1, 1) / sqrt(3): x cos + (e × x) sin + e (e · x) (1 - cos)."""
+    cosine, sine = (part.view(-1, 1, 1, 1) for part in (angles.cos(), angles.sin()))
+    across = (images.roll(-2, dims=1) - images.roll(-1, dims=1)) / math.sqrt(3)
+    return torch.lerp(images.mean(dim=1, keepdim=True), images, cosine) + sine * across
+
+
+def _uniform(images: Tensor, generator: Generator, bounds: Range) -> Tensor:
+    """One number for each image."""
+    low, high = bounds
+    dtype = images.dtype if images.is_floating_point() else torch.float32
+    drawn = torch.rand(len(images), generator=generator, device=images.device, dtype=dtype)
+    return low + (high - low) * drawn
+
+
+def _chosen(images: Tensor, generator: Generator, probability: float) -> Tensor:
+    if not 0 <= probability <= 1:
+        raise InputError(f"probability={probability!r}: must lie between 0 and 1.")
+    return (_uniform(images, generator, (0.0, 1.0)) < probability).view(-1, 1, 1, 1)
+
+
+def _check_images(images: Tensor, *, channels: int | None = None) -> None:
+    if images.dim() != 4 or (channels is not None and images.shape[1] != channels):
+        wanted = "C" if channels is None else str(channels)
+        raise InputError(f"images={tuple(images.shape)}: must have the shape (N, {wanted}, H, W).")
+
+
+def _check_range(name: str, bounds: Range, above: float, at_most: float) -> None:
+    if not above < bounds[0] <= bounds[1] <= at_most:
+        raise InputError(f"{name}={bounds!r}: must be a lower and an upper bound, above {above:g} up to {at_most:g}.")
