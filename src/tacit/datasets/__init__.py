@@ -4,6 +4,7 @@ from tacit.datasets.catalogue import CATALOGUE as CATALOGUE
 from tacit.datasets.catalogue import FileInfo as FileInfo
 from tacit.datasets.catalogue import SetInfo as SetInfo
 from tacit.datasets.catalogue import describe as describe
+from tacit.datasets.features import with_features as with_features
 from tacit.datasets.loading import load as load
 from tacit.datasets.locating import locate_or_fetch as locate_or_fetch
 from tacit.datasets.locating import search_folders as search_folders
