@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tacit.clipping import Clipping, Flat, Tanh
 from tacit.core.privacy import Neighbours
-from tacit.gradients import ClippedSum, clipped_grad
+from tacit.gradients import ClippedGrad, ClippedSum, clipped_grad
 from tacit.gradients.compiling import can_compile
 from tacit.gradients.losses import trainable
 
@@ -138,7 +138,7 @@ SCALES, DTYPES = [0.0, 1e-30, 1e-3, 1.0, 1e3, 1e30], [torch.float32, torch.bfloa
 
 @rules
 @engines
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32), scale=st.sampled_from(SCALES), dtype=st.sampled_from(DTYPES))
 def test_pitfall_23_one_example_keeps_the_sensitivity(engine, rule, seed, scale, dtype):
     """With gradients of any size, in the precision that the model runs in."""
@@ -176,10 +176,7 @@ def test_pitfall_32_dropout_is_drawn_once_for_norm_and_sum():
         assert math.sqrt(sum(float(value.double().square().sum()) for value in sums)) <= 0.1 * FLOAT64_ROUNDING
 
 
-@pytest.mark.skipif(not can_compile(torch.device("cpu")), reason="no compiler for C++")
-def test_a_compiled_step_filters_as_an_eager_one():
-    grad = clipped_grad(a_network(), cross_entropy, clipping=Tanh(1 / 3, 1e-3, bound=0.5), engine="bookkeeping")
-    grad.start_compiling(wait=True)
+def check_compiled(grad: ClippedGrad) -> None:
     grad(*images())
     check_against_eager(grad, *images(seed=2), mask=torch.tensor([True, False, True, True, False, True]))
     x, y = images()
@@ -188,3 +185,15 @@ def test_a_compiled_step_filters_as_an_eager_one():
     for i in range(6):
         sums = grad(*images(), mask=torch.arange(6) == i).grads.values()
         assert 0 < math.sqrt(sum(float(value.double().square().sum()) for value in sums)) <= 0.5 * FLOAT64_ROUNDING
+
+
+def test_a_traced_step_filters_as_an_eager_one(traced):
+    check_compiled(traced(a_network(), cross_entropy, clipping=Tanh(1 / 3, 1e-3, bound=0.5)))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not can_compile(torch.device("cpu")), reason="no compiler for C++")
+def test_a_compiled_step_filters_as_an_eager_one():
+    grad = clipped_grad(a_network(), cross_entropy, clipping=Tanh(1 / 3, 1e-3, bound=0.5), engine="bookkeeping")
+    grad.start_compiling(wait=True)
+    check_compiled(grad)

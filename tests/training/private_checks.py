@@ -117,7 +117,7 @@ def check_uncorrelated(rows: Tensor) -> None:
 def check_noise_of_steps(clipping: Clipping | None = None, **execution: Any) -> None:
     """Every coordinate of every step has noise of scale sigma C, whatever the chunks."""
     the_plan = plan(steps=30, **({} if clipping is None else {"clipping": clipping}))
-    total = the_plan.clipping.bind([name for name, _ in network().named_parameters()]).total
+    total = the_plan.clipping.bind({name: p.numel() for name, p in network().named_parameters()}).total
     noise = [flat(update) for update in updates(the_plan, execution=Execution(preflight=False, **execution))]
     check_noise_scale(torch.cat(noise), the_plan.noise_multiplier * total)
     check_uncorrelated(torch.stack(noise))
