@@ -114,6 +114,14 @@ def test_examples_that_are_all_equal_do_not_hide_mixing():
         preflight(grad_of(network(TimesBatchSize())), batch)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_gradients_that_are_zero_pass(dtype):
+    """Of several tokens each, so that their norms hold an allowance for rounding."""
+    model = nn.Linear(4, 3).to(dtype)
+    grad = clipped_grad(model, lambda model, x: 0 * model(x).sum((1, 2)), clipping=Flat(1.0), strategy="gram")
+    preflight(grad, torch.randn(5, 6, 4, dtype=dtype))
+
+
 @pytest.mark.parametrize(
     "break_it",
     [

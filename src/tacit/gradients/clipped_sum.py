@@ -29,7 +29,7 @@ def clip_factors(norms: Tensor, bound: BoundClipping, mask: Tensor) -> Tensor:
 
 
 def sum_clipped(
-    grads: Mapping[str, ParameterGradients],
+    grads: dict[str, ParameterGradients],
     bound: BoundClipping,
     mask: Tensor,
     strategies: Strategies,
@@ -37,6 +37,9 @@ def sum_clipped(
     branch_free: bool = False,
 ) -> tuple[dict[str, Tensor], Tensor]:
     """The sum of clipped gradients of every parameter in ``grads``, and the norms before clipping and filtering.
+
+    ``grads`` is emptied on the way: a layer's input and output gradient are let go as soon as its own gradients are
+    written out, or both would fill the memory at once.
 
     ``branch_free`` never asks a value on the way, so that the whole can be traced and runs without waiting for a
     device; otherwise rows are only zeroed where that is needed.
@@ -59,7 +62,7 @@ def sum_clipped(
 
 
 def _filtered(
-    grads: Mapping[str, ParameterGradients], bound: BoundClipping, mask: Tensor, strategies: Strategies
+    grads: dict[str, ParameterGradients], bound: BoundClipping, mask: Tensor, strategies: Strategies
 ) -> tuple[dict[str, ParameterGradients], Tensor, Tensor]:
     """What the sum is taken from, the norms before the filter, and those after it.
 
@@ -68,7 +71,7 @@ def _filtered(
     if bound.filter is None:
         sources, norms = _measured(grads, bound, mask, strategies)
         return sources, norms, norms
-    written = {name: each.written_out() for name, each in grads.items()}
+    written = {name: grads.pop(name).written_out() for name in list(grads)}
     _, norms = _measured(_direct(written), bound, mask, strategies)
     filtered = {name: bound.filter(each) for name, each in written.items()}
     sources, taken = _measured(_direct(filtered), bound, mask, strategies)
@@ -76,7 +79,7 @@ def _filtered(
 
 
 def _measured(
-    grads: Mapping[str, ParameterGradients], bound: BoundClipping, mask: Tensor, strategies: Strategies
+    grads: dict[str, ParameterGradients], bound: BoundClipping, mask: Tensor, strategies: Strategies
 ) -> tuple[dict[str, ParameterGradients], Tensor]:
     found = {name: each.measured(strategies) for name, each in grads.items()}
     norms = group_norms({name: squared for name, (squared, _) in found.items()}, bound, len(mask), mask.device)

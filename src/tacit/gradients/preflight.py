@@ -21,6 +21,7 @@ _LOW_PRECISION_TOLERANCE = 1e-1
 _NORM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-2}
 _LOW_PRECISION_NORM_TOLERANCE = 3e-1
 _FULL_BITS = 24
+_NEGLIGIBLE = 1e-9  # of the clipping norm
 
 
 def preflight(grad: ClippedGrad, *batch: Any) -> None:
@@ -108,7 +109,9 @@ def _compare_norms(grad: ClippedGrad, actual: Tensor, expected: Tensor, *, low: 
     tolerance = max(_NORM_TOLERANCE.get(dtype, _LOW_PRECISION_NORM_TOLERANCE) for dtype in dtypes)
     tolerance = _LOW_PRECISION_NORM_TOLERANCE if low or operand_bits() < _FULL_BITS else tolerance
     finite = torch.isfinite(actual) & torch.isfinite(expected)
-    largest = torch.where(finite, expected, torch.zeros_like(expected)).amax(0)
+    # An allowance is above zero even for a gradient that is zero. Next to the clipping norm it is nothing.
+    least = _NEGLIGIBLE * grad.sensitivity(Neighbours.ADD_REMOVE)
+    largest = torch.where(finite, expected, torch.zeros_like(expected)).amax(0).clamp(min=least)
     if bool(((actual - expected).abs() > tolerance * largest)[finite].any()):
         raise UnsupportedError(
             f"loss: the {grad.engine} engine's gradient norms differ from those of one example at a time, so an "

@@ -14,3 +14,5 @@ from tacit.training.private import Private as Private
 from tacit.training.run_folder import RunFolder as RunFolder
 from tacit.training.settings import Settings as Settings
 from tacit.training.settings import default_settings as default_settings
+from tacit.training.views import Augmented as Augmented
+from tacit.training.views import over_views as over_views

@@ -13,7 +13,7 @@ from tacit.core.errors import InputError
 from tacit.core.privacy import Neighbours, Statement
 from tacit.core.randomness import Randomness
 from tacit.gradients import clipped_grad, preflight
-from tacit.gradients.batches import map_leaves
+from tacit.gradients.batches import Rows, map_leaves
 from tacit.gradients.losses import LossFunction
 from tacit.gradients.tracing import Batch
 from tacit.ledger import Account, unlimited
@@ -26,6 +26,7 @@ from tacit.training.lots import drawn
 from tacit.training.records import check_records, fetch, held_rows, resident
 from tacit.training.step import release_captured, release_gradient
 from tacit.training.update import Update
+from tacit.training.views import Augmented
 
 _PREFLIGHT_RECORDS = 16  # enough to find three that differ
 
@@ -200,8 +201,12 @@ class Private:
             indices = chunk.indices if padded else chunk.indices[chunk.mask]
             whole = not padded or bool(chunk.mask[-1])  # padding comes last
             mask = None if whole else torch.from_numpy(chunk.mask).to(device, non_blocking=True)
-            held = held_rows(lot.records, indices, device)
-            yield held or self._to_device(fetch(lot.records, indices)), mask
+            yield self._batch(lot.records, indices), mask
+
+    def _batch(self, records: Any, indices: npt.NDArray[np.int64]) -> Batch:
+        if isinstance(records, Augmented):
+            return records.changed(self._to_device(fetch(records.records, indices)))
+        return held_rows(records, indices, self._device) or self._to_device(fetch(records, indices))
 
     @property
     def _device(self) -> torch.device:
@@ -219,5 +224,6 @@ class Private:
     def _run_preflight(self, records: Any) -> None:
         if self._preflight_due and len(records):
             first = np.arange(min(_PREFLIGHT_RECORDS, len(records)), dtype=np.int64)
-            preflight(self._grad, *self._to_device(fetch(records, first)))
+            batch = self._batch(records, first)
+            preflight(self._grad, *(batch.gather() if isinstance(batch, Rows) else batch))
             self._preflight_due = False

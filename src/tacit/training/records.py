@@ -12,12 +12,15 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default
 from tacit.core.errors import InputError, UnsupportedError
 from tacit.datasets import Split
 from tacit.gradients.batches import Rows
+from tacit.training.views import Augmented
 
 _RESIDENT_SHARE = 0.25  # of the device's free memory
 
 
 def check_records(records: Any) -> Any:
     """Refuses what has no length or chooses its own batches: the sampler is the plan's."""
+    if isinstance(records, Augmented):
+        return Augmented(check_records(records.records), records.augment)
     if isinstance(records, DataLoader):
         raise UnsupportedError(
             "train_set=DataLoader: it would choose the batches, and the plan's sampler must. Pass its dataset."
@@ -53,6 +56,8 @@ def _of_one_length(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 def resident(records: Any, device: torch.device) -> Any:
     """The records on the device, where they are tensors and leave most of its memory free; else as they are."""
+    if isinstance(records, Augmented):
+        return Augmented(resident(records.records, device), records.augment)
     if device.type != "cuda" or not isinstance(records, TensorDataset | Split):
         return records
     tensors = records.tensors if isinstance(records, TensorDataset) else (records.inputs, records.targets)
