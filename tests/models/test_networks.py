@@ -139,7 +139,12 @@ def test_default_models():
 @pytest.mark.parametrize(
     ("name", "shape", "classes", "message"),
     [
-        ("resnet", (1, 28, 28), 10, "model='resnet': must be one of linear, mlp, tanh-cnn, wrn-16-4"),
+        (
+            "resnet",
+            (1, 28, 28),
+            10,
+            "model='resnet': must be one of linear, mlp, scatter-cnn, scatter-linear, tanh",
+        ),
         ("tanh-cnn", (17,), 10, r"input_shape=\(17,\): tanh-cnn takes images"),
         ("tanh-cnn", (2, 28, 28), 10, r"input_shape=\(2, 28, 28\)"),
         ("wrn-16-4", (17,), 10, r"input_shape=\(17,\): a WRN takes images"),

@@ -8,6 +8,10 @@ from tacit.models.recurrent import replace_recurrent as replace_recurrent
 from tacit.models.registry import MODELS as MODELS
 from tacit.models.registry import build as build
 from tacit.models.registry import default_model as default_model
+from tacit.models.scattering import Scattering as Scattering
+from tacit.models.scatternet import scatter_cnn as scatter_cnn
+from tacit.models.scatternet import scatter_features as scatter_features
+from tacit.models.scatternet import scatter_linear as scatter_linear
 from tacit.models.simple import linear as linear
 from tacit.models.simple import mlp as mlp
 from tacit.models.simple import tanh_cnn as tanh_cnn
