@@ -48,3 +48,5 @@ from tacit.accounting.gaussian_dp import GaussianDpAccountant as GaussianDpAccou
 from tacit.accounting.loss_distribution import LossDistributionAccountant as LossDistributionAccountant
 from tacit.accounting.moments import MomentsAccountant as MomentsAccountant
 from tacit.accounting.renyi import RenyiAccountant as RenyiAccountant
+from tacit.accounting.tanh_filter import TanhFilterStatements as TanhFilterStatements
+from tacit.accounting.tanh_filter import tanh_filter_statements as tanh_filter_statements
