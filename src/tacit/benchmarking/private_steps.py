@@ -46,8 +46,9 @@ class PrivateStep(DescribedStep):
             raise torch.OutOfMemoryError(f"the batch did not fit in one chunk: {self._private.engine}")
 
     def describe(self) -> str:
-        """The engine in use, whether its step is compiled, and how many examples run at once."""
-        return self._private.engine
+        """The engine in use, whether its step is compiled and in what time, and how many examples run at once."""
+        seconds = self._private.compile_seconds
+        return f"{self._private.engine}; compiled in {seconds:.0f} s" if seconds else self._private.engine
 
 
 def private_step(execution: Execution) -> Callable[[Task], Step]:

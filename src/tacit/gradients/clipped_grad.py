@@ -86,6 +86,11 @@ class ClippedGrad:
         """Whether the step is compiled, and if not, why."""
         return self._engine.state if isinstance(self._engine, CompiledEngine) else "eager"
 
+    @property
+    def compile_seconds(self) -> float:
+        """How long compilation took so far, tracing left out; zero where nothing is compiled."""
+        return self._engine.seconds if isinstance(self._engine, CompiledEngine) else 0.0
+
     def start_compiling(self, *, wait: bool) -> None:
         """Compiles the step for the shapes of batches that come from now on, where the engine is book-keeping.
 

@@ -82,6 +82,11 @@ class CompiledEngine:
         self._programs.clear()
 
     @property
+    def seconds(self) -> float:
+        """How long the programs took to compile, together."""
+        return sum(program.compilation.seconds for program in self._programs.values())
+
+    @property
     def asked(self) -> bool:
         """Whether shapes are compiled as they come."""
         return self._asked and not self._refused

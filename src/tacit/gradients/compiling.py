@@ -7,6 +7,7 @@ import functools
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -137,11 +138,13 @@ class Compilation:
 
     Attributes:
         failure: why it failed, where it did.
+        seconds: how long it took, once it is ready.
     """
 
     def __init__(self, trace: Trace, inputs: Sequence[Tensor], *, wait: bool) -> None:
         self.trace = trace
         self.failure: str | None = None
+        self.seconds = 0.0
         self._program: Program | None = None
         self._thread = threading.Thread(target=self._run, args=(list(inputs),), daemon=True)
         self._thread.start()
@@ -158,7 +161,9 @@ class Compilation:
         return self._program
 
     def _run(self, inputs: list[Any]) -> None:
+        started = time.perf_counter()
         try:
             self._program = compile_graph(self.trace, inputs)
+            self.seconds = time.perf_counter() - started
         except Exception as error:
             self.failure = (str(error).strip().splitlines() or [type(error).__name__])[0]

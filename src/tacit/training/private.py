@@ -108,6 +108,11 @@ class Private:
         size = "" if self._chunk_size is None else f"; {self._chunk_size} examples at once"
         return f"{self._grad.engine_reason}; {self._grad.compilation}{size}"
 
+    @property
+    def compile_seconds(self) -> float:
+        """How long the step took to compile, where it is; most of it passes beside the training."""
+        return self._grad.compile_seconds
+
     def batches(self, train_set: Any) -> Iterator[Lot]:
         """The lots of the steps that remain, drawn by the plan's sampler; an empty lot is an ordinary one."""
         records = resident(check_records(train_set), self._device)
