@@ -53,6 +53,10 @@ class TestRealProgram:
             check_against_eager(program, x, y)
             check_against_eager(program, x, y, mask=torch.tensor([True, False, True, True, False, True]))
 
+    def test_tells_how_long_it_took(self, program):
+        assert program.compile_seconds > 0
+        assert eager_twin(program).compile_seconds == 0
+
     def test_equals_the_reference(self, program):
         expected = clipped_grad(program.model, cross_entropy, clipping=Flat(BOUND), engine="reference")(*images())
         check_equal(program(*images()), expected)
