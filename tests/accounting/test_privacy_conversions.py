@@ -23,6 +23,13 @@ def test_gaussian_epsilon_equals_dp_accounting_and_is_safe(sigma: float, delta: 
     assert accounting.gaussian_delta(sigma, found) <= delta
 
 
+@pytest.mark.parametrize("sigma", [1e-3, 1e-6, 1e-9, 1e-50, 1e-150])
+def test_gaussian_epsilon_of_next_to_no_noise_is_huge_and_safe(sigma: float) -> None:
+    """Far out the tail is lost in rounding; epsilon is then that of the tail bound."""
+    found = accounting.gaussian_epsilon(sigma, 1e-5)
+    assert 0.5 / sigma**2 <= found <= 0.5 / sigma**2 + 5 / sigma
+
+
 @given(st.floats(0.01, 20), DELTAS)
 def test_gaussian_noise_is_the_least_that_suffices(epsilon: float, delta: float) -> None:
     noise = accounting.gaussian_noise(epsilon, delta)

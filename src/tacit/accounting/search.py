@@ -125,6 +125,8 @@ def least_within(tail: Callable[[float], float], limit: float, low: float, high:
 
     if excess(low) <= 0:
         return low
+    if not excess(high) < 0:  # where numbers are so large that the tail is lost in rounding; ``high`` is proven
+        return high
     root = float(optimize.brentq(excess, low, high, xtol=1e-300, rtol=_ROUNDING))
     step = _ROUNDING
     while tail(root) > limit and root < high:
