@@ -52,7 +52,7 @@ def views(images: Tensor, count: int, generator: Generator, *, padding: int = 4)
     """
     repeated = images.repeat_interleave(check_count("count", count), dim=0)
     changed = random_flip(random_crop(repeated, generator, padding=padding), generator)
-    return changed.unflatten(0, (len(images), count))
+    return changed.reshape(len(images), count, *images.shape[1:])
 
 
 def self_mixup(views: Tensor, count: int, generator: Generator) -> Tensor:
