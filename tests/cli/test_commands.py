@@ -107,6 +107,8 @@ def test_train_leaves_a_whole_run_folder(tmp_path):
         ("--model", "linear", "--optimizer", "adam", "--learning-rate", "0.01", "--schedule", "cosine"),
         ("--clipping", "per-layer", "--optimizer", "rmsprop", "--learning-rate", "0.01"),
         ("--clipping", "automatic", "--optimizer", "sgd", "--engine", "functional", "--chunk-size", "10"),
+        ("--clipping", "tanh", "--tanh-range", "0.5", "--tanh-expansion", "0.1"),
+        ("--clipping", "tanh-alone", "--noise-multiplier", "2"),
         ("--sampler", "shuffled"),
         ("--sampler", "fixed-size"),
         ("--sampler", "truncated-poisson", "--average", "0.5"),
@@ -115,6 +117,16 @@ def test_train_leaves_a_whole_run_folder(tmp_path):
 def test_train_takes_every_option(tmp_path, options):
     found = run_json("train", "digits", *QUICK, *options, "--out", str(tmp_path / "run"))
     assert math.isfinite(found["epsilon"])
+
+
+def test_train_reports_the_true_epsilon_of_the_tanh_filter(tmp_path):
+    """Noise is relative to the sensitivity, c sqrt(n): a standard deviation of 1.1 is next to nothing."""
+    numbers = 64 * 10 + 10
+    options = ("--model", "linear", "--clipping", "tanh-alone", "--tanh-range", "2")
+    multiplier = 1.1 / (2 * math.sqrt(numbers))
+    found = run_json("train", *QUICK, *options, "--noise-multiplier", str(multiplier), "--out", str(tmp_path / "run"))
+    assert found["epsilon"] > 100
+    assert "2 tanh(g / 1) and clipped at norm 2 sqrt(n)" in found["statement"]
 
 
 def test_train_without_noise_says_that_nothing_is_guaranteed(tmp_path):

@@ -66,7 +66,12 @@ def train(  # noqa: PLR0913 - one parameter for each option
     epochs: Annotated[float | None, _training("how many passes over the data.")] = None,
     batch_size: Annotated[int | None, _training("The expected number of examples in a step.")] = None,
     clip: Annotated[float | None, _training("The norm that one example's gradient is clipped to.")] = None,
-    clipping: Annotated[str | None, _training("flat, per-layer or automatic.")] = None,
+    clipping: Annotated[
+        str | None,
+        _training("flat, per-layer, automatic, tanh (a filter, then --clip) or tanh-alone (with all that it moves)."),
+    ] = None,
+    tanh_range: Annotated[float | None, _training("c of the filter c tanh(g / k).")] = None,
+    tanh_expansion: Annotated[float | None, _training("Its k.")] = None,
     optimizer: Annotated[str | None, _training("sgd, momentum, adam or rmsprop.")] = None,
     learning_rate: Annotated[float | None, _training("Of the optimizer.")] = None,
     schedule: Annotated[str | None, _training("constant, linear or cosine.")] = None,
@@ -100,6 +105,7 @@ def train(  # noqa: PLR0913 - one parameter for each option
     settings = default_settings(data).changed(
         **{"model": model, "steps": steps, "epochs": epochs, "batch_size": batch_size, "sampler": sampler},
         **{"clip": clip, "clipping": clipping, "average": average},
+        **{"tanh_range": tanh_range, "tanh_expansion": tanh_expansion},
         **{"optimizer": optimizer, "learning_rate": learning_rate, "schedule": schedule},
     )
     experiment = Experiment(

@@ -12,6 +12,7 @@ from tacit.reporting.record import Point
 MAX_POINTS_A_LINE = 300
 
 _LOG_SCALE_FROM = 15.0
+_LARGEST_BAR = 1e100  # axes overflow beyond it, and such an epsilon means nothing
 _MARKERS_UP_TO = 40
 _VOID_NOTE = " This run has no guarantee: the figure is what its noise would have earned."
 
@@ -93,7 +94,11 @@ def epsilon_over_steps(history: Sequence[Point], *, target: float | None, void: 
 
 def epsilon_by_accountant(values: Mapping[str, float | None], *, chosen: str, void: bool) -> Drawing | None:
     """One bar an accountant; hollow, hatched bars are estimates that may lie below the true epsilon."""
-    known = {name: value for name, value in values.items() if name in ACCOUNTANTS and value is not None}
+    known = {
+        name: value
+        for name, value in values.items()
+        if name in ACCOUNTANTS and value is not None and value < _LARGEST_BAR
+    }
     if not known:
         return None
     names = sorted(known, key=lambda name: known[name], reverse=True)

@@ -1,10 +1,10 @@
 """How to train on a data set: everything that is tuned, apart from the budget; with good defaults for each set."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from tacit.clipping import Automatic, Clipping, Flat, PerLayer
+from tacit.clipping import Automatic, Clipping, Flat, PerLayer, Tanh
 from tacit.core.errors import InputError
 from tacit.core.validation import check_choice, check_positive
 from tacit.datasets import DataSet
@@ -12,10 +12,12 @@ from tacit.models import MODELS, default_model
 from tacit.sampling import SAMPLERS, steps_for_epochs
 from tacit.training.optimizers import OPTIMIZERS, SCHEDULES
 
-CLIPPINGS: Mapping[str, type[Flat] | type[PerLayer] | type[Automatic]] = {
-    "flat": Flat,
-    "per-layer": PerLayer,
-    "automatic": Automatic,
+CLIPPINGS: Mapping[str, Callable[["Settings"], Clipping]] = {
+    "flat": lambda settings: Flat(settings.clip),
+    "per-layer": lambda settings: PerLayer(settings.clip),
+    "automatic": lambda settings: Automatic(settings.clip),
+    "tanh": lambda settings: Tanh(settings.tanh_range, settings.tanh_expansion, bound=settings.clip),
+    "tanh-alone": lambda settings: Tanh(settings.tanh_range, settings.tanh_expansion),
 }
 
 
@@ -28,7 +30,9 @@ class Settings:
         batch_size: the expected lot size.
         epochs, steps: how long; exactly one of them is given.
         clip: the norm that one example's gradient is clipped to.
-        clipping: ``flat``, ``per-layer`` or ``automatic``.
+        clipping: ``flat``, ``per-layer``, ``automatic``; ``tanh``, which filters gradients before they are clipped, or
+            ``tanh-alone``, which clips at no norm but the largest that a filtered gradient can have.
+        tanh_range, tanh_expansion: c and k of the filter.
         optimizer: a name of `tacit.training.optimizers.OPTIMIZERS`.
         learning_rate: of the optimizer.
         schedule: ``constant``, ``linear`` or ``cosine``.
@@ -47,6 +51,8 @@ class Settings:
     schedule: str = "constant"
     average: float | None = None
     sampler: str = "poisson"
+    tanh_range: float = 1.0
+    tanh_expansion: float = 1.0
 
     def __post_init__(self) -> None:
         check_choice("model", self.model, MODELS)
@@ -77,7 +83,7 @@ class Settings:
 
     def clipping_rule(self) -> Clipping:
         """The clipping of these settings."""
-        return CLIPPINGS[self.clipping](self.clip)
+        return CLIPPINGS[self.clipping](self)
 
 
 # Chosen on held-out training examples at epsilon 3, never on a test set.
