@@ -1,5 +1,6 @@
 """Named data sets, checked by their digests, and tables with a public schema."""
 
+from tacit.datasets.adding import adding as adding
 from tacit.datasets.catalogue import CATALOGUE as CATALOGUE
 from tacit.datasets.catalogue import FileInfo as FileInfo
 from tacit.datasets.catalogue import SetInfo as SetInfo

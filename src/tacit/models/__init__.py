@@ -12,6 +12,7 @@ from tacit.models.scattering import Scattering as Scattering
 from tacit.models.scatternet import scatter_cnn as scatter_cnn
 from tacit.models.scatternet import scatter_features as scatter_features
 from tacit.models.scatternet import scatter_linear as scatter_linear
+from tacit.models.sequences import SequenceReader as SequenceReader
 from tacit.models.simple import linear as linear
 from tacit.models.simple import mlp as mlp
 from tacit.models.simple import tanh_cnn as tanh_cnn
