@@ -36,9 +36,9 @@ class Pretraining:
     r"""How to learn from a stream of images.
 
     The learning rate rises linearly over the first ``warm_up`` steps and falls to zero as a cosine over all of them.
-    Images wait in a pool of ``pool`` images on the device; every step draws :math:`\lceil\text{batch} /
-    \text{reuse}\rceil` new ones in the place of the oldest and trains on ``batch`` different ones of the pool, so that
-    each is seen about ``reuse`` times, every time in other views.
+    Images wait in a pool of ``pool`` images on the device. Every ``reuse`` steps ``batch`` new ones take the place of
+    the oldest, and every step trains on ``batch`` different ones of the pool, so that each is seen about ``reuse``
+    times, every time in other views.
 
     Attributes:
         steps: of stochastic gradient descent with momentum 0.9.
@@ -232,23 +232,23 @@ class _Learner(nn.Module):
 
 
 class _Pool:
-    """Images as bytes on the generator's device, the oldest replaced by new ones before every batch."""
+    """Images as bytes on the generator's device, of which the oldest batch gives way to a new one now and then."""
 
     def __init__(self, process: RandomProcess, settings: Pretraining, generator: Generator) -> None:
         self._process, self._settings, self._generator = process, settings, generator
-        parts = [
-            self._draw(min(_DRAWN_AT_ONCE, settings.pool - start)) for start in range(0, settings.pool, _DRAWN_AT_ONCE)
-        ]
-        self._images = torch.cat(parts)
+        starts = range(0, settings.pool, _DRAWN_AT_ONCE)
+        self._images = torch.cat([self._draw(min(_DRAWN_AT_ONCE, settings.pool - start)) for start in starts])
         self._oldest = 0
+        self._batches = 0
 
     def next_batch(self) -> Tensor:
         """(batch, 3, size, size) in [0, 1]."""
         settings, device = self._settings, self._generator.device
-        fresh = math.ceil(settings.batch / settings.reuse)
-        places = (self._oldest + torch.arange(fresh, device=device)) % settings.pool
-        self._images[places] = self._draw(fresh)
-        self._oldest = (self._oldest + fresh) % settings.pool
+        if self._batches % settings.reuse == 0:
+            places = (self._oldest + torch.arange(settings.batch, device=device)) % settings.pool
+            self._images[places] = self._draw(settings.batch)
+            self._oldest = (self._oldest + settings.batch) % settings.pool
+        self._batches += 1
         chosen = torch.randperm(settings.pool, generator=self._generator, device=device)[: settings.batch]
         return self._images[chosen].float() / 255
 
