@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tacit import ledger as ledger
     from tacit import mechanisms as mechanisms
     from tacit import models as models
+    from tacit import recipes as recipes
     from tacit import sampling as sampling
     from tacit import training as training
     from tacit.core.privacy import Budget as Budget
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 _ROOMS = (
     *("accounting", "benchmarking", "clipping", "datasets", "gradients", "ledger", "mechanisms", "models", "plan"),
-    *("reporting", "sampling", "training"),
+    *("recipes", "reporting", "sampling", "training"),
 )
 _HOMES = {
     "tacit.core.privacy": ("Budget", "Neighbours", "PrivacyUnit", "Statement"),

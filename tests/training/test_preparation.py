@@ -36,8 +36,10 @@ def make_plan(*preparations, noise=2.0, steps=3):
 
 
 def upper(matrix):
-    rows, columns = torch.triu_indices(*matrix.shape)
-    return matrix[rows, columns]
+    """The diagonal, and sqrt 2 times what lies above it."""
+    size = len(matrix)
+    places = [(row, column) for row in range(size) for column in range(row, size)]
+    return torch.stack([matrix[place] * (1.0 if place[0] == place[1] else 2.0**0.5) for place in places])
 
 
 # --- the statistic ---
@@ -67,8 +69,7 @@ def test_no_record_moves_the_statistic_further_than_the_sensitivity(kind):
     pca = PrincipalComponents(5, 1.0)
     moved = pca.statistic(torch.cat([others, record])) - pca.statistic(others)
     assert moved.norm() <= pca.mechanism.sensitivity
-    # The bound is not loose: a record along one axis nearly attains it, and no record is lost.
-    assert moved.norm() > (0.99 if kind in ("one pixel", "steep") else 0.7)
+    assert moved.norm() > 0.999  # every record attains the bound, up to the grid, so noise for less would be too little
 
 
 def test_statistic_is_exact_whatever_the_order():
@@ -76,7 +77,7 @@ def test_statistic_is_exact_whatever_the_order():
     pca = PrincipalComponents(5, 1.0)
     assert torch.equal(pca.statistic(inputs), pca.statistic(inputs[torch.randperm(300)]))
     parts = pca.statistic(inputs[:77]) + pca.statistic(inputs[77:])
-    assert torch.equal(pca.statistic(inputs), parts)
+    assert (pca.statistic(inputs) - parts).norm() < 300 * 2.0**-51
 
 
 @pytest.mark.parametrize("value", [0.0, torch.nan, torch.inf])
@@ -122,7 +123,7 @@ class _Recording:
         return self.pca.describe()
 
 
-def noise_of(inputs, share=1.0, draws=10):
+def noise_of(inputs, share=1.0, draws=60):
     """The noise of several releases in units of what the event claims."""
     recording = _Recording(PrincipalComponents(5, 3.0), share=share)
     for _ in range(draws):
@@ -156,18 +157,19 @@ def test_released_matrix_is_symmetric_and_its_top_directions_are_kept():
     matrix = torch.zeros(12, 12, dtype=torch.float64)
     rows, columns = torch.triu_indices(12, 12)
     matrix[rows, columns] = recording.released[0]
-    matrix = matrix + matrix.T - matrix.diag().diag()
+    matrix = (matrix + matrix.T) / 2.0**0.5
+    matrix.diagonal().mul_(2.0**-0.5)
     values, vectors = np.linalg.eigh(matrix.numpy())
     torch.testing.assert_close(projection.T @ projection, torch.eye(4, dtype=torch.float64), rtol=0, atol=1e-5)
     expected = vectors[:, np.argsort(values)[-4:]]
     np.testing.assert_allclose(projection @ projection.T, expected @ expected.T, atol=1e-5)
 
 
-def test_map_projects_rows_of_unit_length():
+def test_map_projects_inputs_as_they_are():
     inputs = torch.rand(30, 3, 4)
     transform = prepare(make_plan(PrincipalComponents(12, 1.0)), inputs)
     lengths = transform(inputs).norm(dim=1)  # all dimensions kept: a rotation
-    torch.testing.assert_close(lengths, torch.ones(30))
+    torch.testing.assert_close(lengths, inputs.flatten(1).norm(dim=1))
 
 
 def test_preparation_sees_the_maps_before_it():

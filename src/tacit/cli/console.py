@@ -1,6 +1,6 @@
 """What all commands share: results on standard output, prose and progress on standard error."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -38,8 +38,11 @@ def print_table(title: str, headers: Iterable[str], rows: Iterable[Iterable[str]
 
 
 @contextmanager
-def training_bar(models: int, steps: int) -> Iterator[Any]:
-    """A progress bar with epsilon so far and the time left; yields the function that moves it."""
+def training_bar(models: int) -> Iterator[Callable[[int, int, int, float], None]]:
+    """A progress bar with epsilon so far and the time left; yields the function that moves it.
+
+    The function takes the model's number, the steps done, how many steps it takes, and epsilon so far.
+    """
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -51,10 +54,11 @@ def training_bar(models: int, steps: int) -> Iterator[Any]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task("training", total=models * steps, step=0, steps=steps, epsilon=0.0)
+        task = bar.add_task("training", total=models, step=0, steps="…", epsilon=0.0)
 
-        def move(model: int, step: int, epsilon: float) -> None:
+        def move(model: int, step: int, steps: int, epsilon: float) -> None:
             name = "training" if models == 1 else f"training model {model + 1} of {models}"
-            bar.update(task, description=name, completed=model * steps + step, step=step, epsilon=epsilon)
+            done = model + step / steps
+            bar.update(task, description=name, completed=done, step=step, steps=steps, epsilon=epsilon)
 
         yield move

@@ -1,18 +1,16 @@
 """``tacit train``: one private model, from a named data set or a table."""
 
-import enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tacit.cli.console import Interrupted, Json, err, out, print_json, training_bar
+from tacit.cli.devices import Device, find_device
 from tacit.core.errors import InputError
 from tacit.core.validation import check_count
 
 if TYPE_CHECKING:
-    import torch
-
     from tacit.datasets import DataSet
     from tacit.ledger import Account
     from tacit.plan import DPSGD
@@ -20,14 +18,6 @@ if TYPE_CHECKING:
 
 _DEFAULT_EPSILON = 3.0
 _LARGEST_DELTA = 1e-5
-
-
-class Device(enum.StrEnum):
-    """Where to train."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
 
 
 def _option(text: str, panel: str) -> Any:
@@ -115,7 +105,7 @@ def train(  # noqa: PLR0913 - one parameter for each option
         seeds=check_count("seeds", seeds),
         account=_account(ledger, data.name),
         execution=Execution(engine=engine, chunk_size=chunk_size),
-        device=_device(device),
+        device=find_device(device),
         unsafe_seed=unsafe_seed,
         folder=RunFolder.create(out_folder, data.name),  # last: whatever is wrong above leaves no folder behind
     )
@@ -130,8 +120,8 @@ def _run(experiment: "Experiment") -> tuple[dict[str, Any], Path]:
 
     folder = experiment.folder.path
     try:
-        with training_bar(experiment.seeds, experiment.plan.steps) as move:
-            record = experiment.run(move)
+        with training_bar(experiment.seeds) as move:
+            record = experiment.run(lambda model, step, spent: move(model, step, experiment.plan.steps, spent))
     except TrainingInterrupted as stopped:
         write_report(folder)
         raise Interrupted(f"{stopped}; what was spent is counted, and {folder} holds the rest") from None
@@ -183,15 +173,6 @@ def _load(dataset: str, target: str | None, schema: Path | None, features: str |
             "public bounds and categories of its columns."
         )
     return load_table(dataset, target, schema, features=None if features is None else features.split(","))
-
-
-def _device(device: Device) -> "torch.device":
-    import torch
-
-    if device is Device.CUDA and not torch.cuda.is_available():
-        raise InputError("device='cuda': no GPU was found. Use --device cpu.")
-    use_gpu = device is Device.CUDA or (device is Device.AUTO and torch.cuda.is_available())
-    return torch.device("cuda" if use_gpu else "cpu")
 
 
 def _show(record: dict[str, Any], page: Path, as_json: bool) -> None:

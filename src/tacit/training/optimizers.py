@@ -1,5 +1,6 @@
 """Optimizers by name, and Adam for noisy gradients. Any other torch optimizer works as well."""
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -85,13 +86,19 @@ def make_optimizer(
     return torch.optim.SGD(parameters, rate, momentum=0.9 if name == "momentum" else 0.0)
 
 
+def schedule_factor(name: str, steps: int) -> Callable[[int], float]:
+    """The factor on the learning rate at each step: ``constant``, or a fall to zero, ``linear`` or ``cosine``."""
+    check_choice("schedule", name, SCHEDULES)
+    if name == "linear":
+        return lambda step: max(0.0, 1 - step / steps)
+    if name == "cosine":
+        return lambda step: (1 + math.cos(math.pi * min(1.0, step / steps))) / 2
+    return lambda _: 1.0
+
+
 def make_schedule(
     name: str, optimizer: torch.optim.Optimizer, steps: int
 ) -> torch.optim.lr_scheduler.LRScheduler | None:
-    """``constant``, or a fall to zero over the run, ``linear`` or ``cosine``; stepped after every step."""
-    check_choice("schedule", name, SCHEDULES)
-    if name == "linear":
-        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, 1 - step / steps))
-    if name == "cosine":
-        return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    return None
+    """The schedule of a name for an optimizer, stepped after every step; None for ``constant``."""
+    factor = schedule_factor(name, steps)
+    return None if name == "constant" else torch.optim.lr_scheduler.LambdaLR(optimizer, factor)

@@ -1,6 +1,7 @@
 """Private principal components: a projection of the inputs that was learned from noisy second moments."""
 
 import dataclasses
+import math
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from tacit.core.validation import check_count, check_positive
 from tacit.mechanisms import Gaussian
 
 _GRID = 2.0**-16  # coordinates of a row are whole multiples of this, so that sums of their products are exact
-_MARGIN = 1 - 2.0**-40  # more than what float64 does to a norm
+_MARGIN = 1 - 2.0**-30  # more than what float64 does to norms and to the factor sqrt 2
 _CHUNK = 4096
 
 
@@ -22,20 +23,23 @@ class PrincipalComponents:
 
     .. math:: A^\top A + E = \sum_i a_i a_i^\top + E,
 
-    where E is symmetric, its entries on and above the diagonal independent :math:`N(0, z^2)`. Inputs are then scaled to
-    length 1 as well and projected onto the eigenvectors of the largest eigenvalues. Eigenvectors, scaling and
-    projection are post-processing.
+    where E is symmetric and its entries on and above the diagonal are independent: :math:`N(0, z^2)` on it,
+    :math:`N(0, z^2 / 2)` above. Inputs as they are, not scaled, are then projected onto the eigenvectors of the largest
+    eigenvalues: post-processing.
 
-    **Sensitivity.** The statistic is the part of the matrix on and above the diagonal, as a vector. Adding or removing
-    one record moves it by the upper part of :math:`a a^\top`, and
+    **Sensitivity.** The statistic is the vector of the entries on the diagonal and :math:`\sqrt 2` times those above.
+    Adding or removing one record moves it by that vector of :math:`a a^\top`, whose squared length is
 
-    .. math:: \sum_{j \le k} a_j^2 a_k^2 \;\le\; \sum_{j, k} a_j^2 a_k^2 = \|a\|_2^4 \le 1,
+    .. math:: \sum_j a_j^4 + 2 \sum_{j < k} a_j^2 a_k^2 = \|a\|_2^4 \le 1.
 
-    with equality for :math:`a = e_j`. So the L2 sensitivity is 1 under add-remove, as under zero-out, and the release
-    is the Gaussian mechanism of noise multiplier z. The part below the diagonal is a copy and costs nothing.
+    So the L2 sensitivity is 1 under add-remove, as under zero-out, and the release is the Gaussian mechanism of noise
+    multiplier z. The part below the diagonal is a copy and costs nothing. The published form has :math:`N(0, z^2)`
+    above the diagonal too: the same guarantee from more noise, since a row then moves the vector by less than 1.
 
-    Arithmetic is exact where it matters: coordinates of rows are rounded towards zero to multiples of 2^-16, which
-    makes no row longer, so that the sums of products are exact in float64, in any order, for up to 2^21 records.
+    Rounding stays within the bound. Coordinates of rows are rounded towards zero to multiples of 2^-16, which makes no
+    row longer, so that sums of products are exact in float64, in any order, for up to n = 2^21 records. Multiplying by
+    :math:`\sqrt 2` then moves two neighbouring vectors apart by at most :math:`2 n 2^{-53} \le 2^{-31}` in L2 norm,
+    since neither is longer than n, and rows are shortened by a factor of 1 - 2^-30 beforehand.
 
     Edge cases: a row of zeros, or one that is not finite, contributes zero. Where records are fewer than dimensions the
     directions are partly noise.
@@ -61,25 +65,23 @@ class PrincipalComponents:
         return Gaussian(self.noise_multiplier, 1.0)
 
     def statistic(self, inputs: Tensor) -> Tensor:
-        """The second moments on and above the diagonal, row by row."""
-        size = inputs[0].numel() if len(inputs) else inputs.flatten(1).shape[1]
+        """The second moments on the diagonal and sqrt 2 times those above it, row by row."""
+        rows = inputs.flatten(1)
+        size = rows.shape[1]
         self._check_fits(size)
         moments = torch.zeros(size, size, dtype=torch.float64, device=inputs.device)
-        for chunk in torch.split(inputs.flatten(1), _CHUNK):
-            rows = _on_grid(_unit_rows(chunk.double()))
-            moments.addmm_(rows.T, rows)
-        upper = torch.triu_indices(size, size, device=inputs.device)
-        return moments[upper[0], upper[1]]
+        for chunk in torch.split(rows, _CHUNK):
+            units = _on_grid(_unit_rows(chunk.double()))
+            moments.addmm_(units.T, units)
+        return moments[_upper(moments)] * _weights(moments)
 
     def transform(self, released: Tensor, input_shape: tuple[int, ...]) -> nn.Module:
-        """Unit rows, projected onto the top eigenvectors."""
+        """The projection onto the top eigenvectors."""
         size = torch.Size(input_shape).numel()
-        upper = torch.triu_indices(size, size, device=released.device)
         moments = torch.zeros(size, size, dtype=torch.float64, device=released.device)
-        moments[upper[0], upper[1]] = released
-        moments[upper[1], upper[0]] = released
-        _, vectors = torch.linalg.eigh(moments)
-        return UnitProjection(vectors[:, -self.dimensions :].flip(1).float())
+        moments[_upper(moments)] = released / _weights(moments)
+        _, vectors = torch.linalg.eigh(moments, UPLO="U")
+        return Projection(vectors[:, -self.dimensions :].flip(1).float())
 
     def describe(self) -> str:
         """A clause for statements."""
@@ -92,8 +94,8 @@ class PrincipalComponents:
             )
 
 
-class UnitProjection(nn.Module):
-    """Flattens inputs, scales them to length 1 and multiplies with a matrix that does not train."""
+class Projection(nn.Module):
+    """Flattens inputs and multiplies with a matrix that does not train."""
 
     directions: Tensor
 
@@ -102,7 +104,7 @@ class UnitProjection(nn.Module):
         self.register_buffer("directions", directions)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return _unit_rows(inputs.flatten(1)) @ self.directions
+        return inputs.flatten(1) @ self.directions
 
 
 def _unit_rows(rows: Tensor) -> Tensor:
@@ -117,3 +119,15 @@ def _unit_rows(rows: Tensor) -> Tensor:
 def _on_grid(rows: Tensor) -> Tensor:
     """Coordinates rounded towards zero to the grid, rows no longer than 1."""
     return (rows * (_MARGIN / _GRID)).trunc() * _GRID
+
+
+def _upper(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """The places on and above the diagonal, row by row."""
+    rows, columns = torch.triu_indices(*matrix.shape, device=matrix.device)
+    return rows, columns
+
+
+def _weights(matrix: Tensor) -> Tensor:
+    """1 for the places on the diagonal, sqrt 2 for those above it."""
+    rows, columns = _upper(matrix)
+    return torch.where(rows == columns, 1.0, math.sqrt(2)).to(matrix)

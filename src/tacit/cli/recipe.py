@@ -1,0 +1,111 @@
+"""``tacit recipe``: published results again."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tacit.cli.console import Json, err, out, print_json, print_table, training_bar
+from tacit.cli.devices import Device, find_device
+
+app = typer.Typer(no_args_is_help=True)
+
+Settings = Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE, such as epsilon=2; several times.")]
+Seeds = Annotated[int, typer.Option(help="How many independent models, for a mean and a spread.")]
+HeldOut = Annotated[
+    bool,
+    typer.Option("--held-out", help="Measure on 5,000 held-out training examples: whatever is chosen is chosen so."),
+]
+Where = Annotated[Device, typer.Option(help="Where to train.")]
+Out = Annotated[Path | None, typer.Option("--out", help="A folder for the result file, such as results.")]
+
+
+@app.command("list")
+def list_recipes(json: Json = False) -> None:
+    """The recipes, what they are measured against, and what --set may change."""
+    import dataclasses
+
+    from tacit.recipes import RECIPES
+
+    if json:
+        recipes = [
+            {
+                **{"name": recipe.name, "title": recipe.title, "method": recipe.method, "source": recipe.source},
+                "dataset": recipe.dataset,
+                "published": [dataclasses.asdict(figure) for figure in recipe.published],
+                "knobs": dataclasses.asdict(recipe.knobs),
+            }
+            for recipe in RECIPES.values()
+        ]
+        print_json({"recipes": recipes})
+        return
+    rows = (
+        (
+            recipe.name,
+            recipe.title,
+            ", ".join(f"{100 * figure.accuracy:.3g} % at {figure.epsilon:g}" for figure in recipe.published),
+            ", ".join(dataclasses.asdict(recipe.knobs)),
+        )
+        for recipe in RECIPES.values()
+    )
+    print_table("recipes", ("name", "what", "published", "knobs for --set"), rows)
+
+
+@app.command()
+def run(
+    name: Annotated[str, typer.Argument(help="A name of tacit recipe list.")],
+    settings: Settings = None,
+    seeds: Seeds = 1,
+    held_out: HeldOut = False,
+    device: Where = Device.AUTO,
+    out_folder: Out = None,
+    json: Json = False,
+) -> None:
+    """Trains a recipe's models and compares with the published figure."""
+    from tacit.recipes import Conditions, find_recipe, run_recipe, split_settings, write_result
+
+    recipe, changes = find_recipe(name), split_settings("--set", settings or [])
+    recipe.configure(recipe.with_settings(changes))  # what is wrong is said before anything is loaded
+    conditions = Conditions(seeds=seeds, held_out=held_out, device=find_device(device))
+    with training_bar(seeds) as move:
+        result = run_recipe(recipe, changes, conditions, move)
+    if out_folder is not None:
+        words = [*(f"{key}={value}" for key, value in changes.items()), *(["held-out"] if held_out else [])]
+        err.print(str(write_result(result, out_folder, words)), markup=False)
+    if json:
+        print_json(result)
+    else:
+        _show(result)
+
+
+@app.command()
+def page(
+    results: Annotated[Path, typer.Argument(help="The folder of result files.")] = Path("results"),
+    json: Json = False,
+) -> None:
+    """Writes README.md and its figures from the result files of a folder."""
+    from tacit.recipes import published_figures, read_results
+    from tacit.reporting.results_page import write_results_page
+
+    measured, sweeps = read_results(results)
+    written, figures = write_results_page(results, measured, sweeps, published_figures())
+    if json:
+        print_json({"page": str(written), "figures": [str(figure) for figure in figures]})
+        return
+    out.print(str(written), markup=False)
+
+
+def _show(result: dict[str, Any]) -> None:
+    spread = "" if result["std"] is None else f" ± {100 * result['std']:.2f}"
+    out.print(
+        f"[bold]{result['name']}: {100 * result['measured']:.2f} %[/bold]{spread} on the {result['measured_on']}, "
+        f"{result['seeds']} seed(s), {result['seconds_a_seed']:.0f} s each"
+    )
+    if result["published"] is not None:
+        out.print(
+            f"published: {100 * result['published']:.3g} % at epsilon {result['published_epsilon']:g} "
+            f"({result['published_accountant']})"
+        )
+    counted = ", ".join(f"{name} {value:.4g}" for name, value in result["epsilon_by_accountant"].items())
+    out.print(f"epsilon at delta {result['delta']:g}: {counted}", markup=False)
+    out.print(result["statement"], markup=False)

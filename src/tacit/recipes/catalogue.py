@@ -1,0 +1,27 @@
+"""The recipes by name."""
+
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from tacit.core.validation import check_choice
+from tacit.recipes import abadi2016_mnist
+from tacit.recipes.recipe import Recipe
+
+RECIPES: Mapping[str, Recipe] = MappingProxyType({recipe.name: recipe for recipe in (abadi2016_mnist.RECIPE,)})
+
+
+def find_recipe(name: str) -> Recipe:
+    """The recipe of a name; an unknown one is an `InputError` that lists those there are."""
+    check_choice("name", name, RECIPES.keys(), remedy="See tacit recipe list.")
+    return RECIPES[name]
+
+
+def published_figures() -> list[dict[str, Any]]:
+    """Every published figure of the recipes, as plain JSON values."""
+    return [
+        {"dataset": recipe.dataset, "method": recipe.method, "source": recipe.source, **dataclasses.asdict(figure)}
+        for recipe in RECIPES.values()
+        for figure in recipe.published
+    ]

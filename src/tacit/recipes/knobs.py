@@ -1,0 +1,55 @@
+"""Knobs: frozen dataclasses of numbers and names, changed by ``KEY=VALUE`` on the command line."""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tacit.core.errors import InputError
+
+_SHORT = {"lr": "learning_rate", "noise": "noise_multiplier", "lot": "batch_size", "lot_size": "batch_size"}
+_READERS: Mapping[type, Callable[[str], Any]] = {float: float, int: int, str: str}
+
+
+def split_setting(option: str, text: str) -> tuple[str, str]:
+    """``KEY=VALUE`` as two parts."""
+    key, sign, value = text.partition("=")
+    if not (key and sign and value):
+        raise InputError(f"{option} {text}: must have the form KEY=VALUE, such as epsilon=2.")
+    return key, value
+
+
+def split_settings(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """Several of them by key, each at most once."""
+    pairs = [split_setting(option, text) for text in texts]
+    keys = [key for key, _ in pairs]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise InputError(f"{option} {key}: was given {keys.count(key)} times. Give it once.")
+    return dict(pairs)
+
+
+def changed(knobs: Any, settings: Mapping[str, str]) -> Any:
+    """The knobs with other values, read as what each of them is; ``none`` where a knob may be left open."""
+    hints = typing.get_type_hints(type(knobs))
+    values = {}
+    for given, text in settings.items():
+        name = given.replace("-", "_")
+        name = name if name in hints else _SHORT.get(name, name)
+        if name not in hints:
+            raise InputError(f"{given}={text}: is no knob. Those there are: {', '.join(hints)}.")
+        values[name] = _read(given, text, hints[name])
+    return dataclasses.replace(knobs, **values)
+
+
+def _read(name: str, text: str, hint: Any) -> Any:
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if types.NoneType in kinds and text.lower() == "none":
+        return None
+    kind = next(kind for kind in kinds if kind is not types.NoneType)
+    try:
+        return _READERS[kind](text)
+    except ValueError:
+        what = {float: "a number", int: "a whole number"}[kind]
+        raise InputError(f"{name}={text}: must be {what}.") from None

@@ -1,0 +1,76 @@
+"""Any named data set as a recipe: the defaults of ``tacit train``, each of them a knob."""
+
+import dataclasses
+import functools
+
+from torch import nn
+
+from tacit import models
+from tacit.datasets import CATALOGUE, DataSet, load
+from tacit.recipes.recipe import DELTA, Configuration, Recipe
+from tacit.training import Settings, default_settings
+from tacit.training.optimizers import schedule_factor
+
+_EPSILON = 3.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Knobs:
+    """The budget, and the settings of `tacit.training.Settings`; None is the data set's default."""
+
+    epsilon: float | None = None
+    noise_multiplier: float | None = None
+    delta: float | None = None
+    model: str | None = None
+    batch_size: int | None = None
+    epochs: float | None = None
+    steps: int | None = None
+    clip: float | None = None
+    clipping: str | None = None
+    optimizer: str | None = None
+    learning_rate: float | None = None
+    schedule: str | None = None
+    average: float | None = None
+
+
+_BUDGET = ("epsilon", "noise_multiplier", "delta")
+
+
+def recipe_for(dataset: str) -> Recipe:
+    """How ``tacit train DATASET`` trains, as a recipe without a published figure."""
+    data = load(dataset)
+    return Recipe(
+        name=dataset,
+        title=f"tacit train {dataset}",
+        method=default_settings(data).model,
+        source=CATALOGUE[dataset].homepage,
+        dataset=dataset,
+        knobs=Knobs(),
+        configure=functools.partial(_configure, data),
+    )
+
+
+def _configure(data: DataSet, knobs: Knobs) -> Configuration:
+    changes = {name: value for name, value in dataclasses.asdict(knobs).items() if name not in _BUDGET}
+    settings = default_settings(data).changed(**changes)
+    examples = len(data.train)
+    steps = settings.steps_for(examples)
+    given = knobs.epsilon is not None or knobs.noise_multiplier is not None
+    return Configuration(
+        dataset=data.name,
+        model=functools.partial(_build, settings),
+        batch_size=settings.batch_size,
+        steps=steps,
+        clipping=settings.clipping_rule(),
+        learning_rate=settings.learning_rate,
+        optimizer=settings.optimizer,
+        schedule=schedule_factor(settings.schedule, steps),
+        average=settings.average,
+        epsilon=knobs.epsilon if given else _EPSILON,
+        noise_multiplier=knobs.noise_multiplier,
+        delta=min(DELTA, 0.1 / examples) if knobs.delta is None else knobs.delta,
+    )
+
+
+def _build(settings: Settings, input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    return models.build(settings.model, input_shape, classes)

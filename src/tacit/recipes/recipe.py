@@ -1,0 +1,145 @@
+"""What a recipe is: a frozen configuration for every choice of a few knobs, and the published figures beside it."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+
+from tacit.clipping import Clipping
+from tacit.core.errors import InputError
+from tacit.datasets import DataSet, load
+from tacit.gradients.losses import LossFunction
+from tacit.plan import DPSGD, Preparation
+from tacit.recipes.knobs import changed
+from tacit.sampling import steps_for_epochs
+from tacit.training.evaluation import classification_loss
+
+DELTA = 1e-5
+PUBLISHED, RECALIBRATED = "published", "recalibrated"
+
+Build = Callable[[tuple[int, ...], int], nn.Module]
+"""A model for the shape of one input and the number of classes."""
+Schedule = Callable[[int], float]
+"""The factor on the learning rate of a step, counted from 0."""
+
+
+def constant(step: int) -> float:
+    """No schedule."""
+    del step
+    return 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Configuration:
+    """One run, whole: everything that its result depends on but the random numbers.
+
+    Attributes:
+        dataset: a name of `tacit.datasets.CATALOGUE`.
+        model: builds the model for the inputs that features and preparations leave.
+        batch_size: the expected lot size, Poisson sampled.
+        epochs, steps: how long; one of them.
+        clipping: of one example's gradient.
+        learning_rate, optimizer, schedule: of the update; the optimizer by name.
+        epsilon, noise_multiplier: one of them, the other is found; epsilon by privacy loss distributions.
+        delta: of the guarantee.
+        features: a public map of the data set that learns nothing from it, such as a scattering transform.
+        preparations: private looks at the data before training, in the same account.
+        average: decay of the moving average of the weights; None for the last iterate.
+        loss: one loss an example.
+    """
+
+    dataset: str
+    model: Build
+    batch_size: int
+    clipping: Clipping
+    learning_rate: float
+    epochs: float | None = None
+    steps: int | None = None
+    epsilon: float | None = None
+    noise_multiplier: float | None = None
+    delta: float = DELTA
+    optimizer: str = "sgd"
+    schedule: Schedule = constant
+    features: Callable[[DataSet], DataSet] | None = None
+    preparations: tuple[Preparation, ...] = ()
+    average: float | None = None
+    loss: LossFunction = classification_loss
+
+    def __post_init__(self) -> None:
+        if (self.epochs is None) == (self.steps is None):
+            raise InputError(f"epochs={self.epochs}, steps={self.steps}: exactly one of them says how long.")
+
+    def steps_for(self, examples: int) -> int:
+        """How many steps the run takes."""
+        if self.steps is not None:
+            return self.steps
+        return steps_for_epochs(self.epochs or 0, examples=examples, batch_size=self.batch_size)
+
+    def plan(self, examples: int) -> DPSGD:
+        """The plan on a public number of examples: Poisson sampling, accounted by privacy loss distributions."""
+        return DPSGD(
+            expected_batch_size=self.batch_size,
+            examples=examples,
+            steps=self.steps_for(examples),
+            clipping=self.clipping,
+            delta=self.delta,
+            epsilon=self.epsilon,
+            noise_multiplier=self.noise_multiplier,
+            preparations=self.preparations,
+        )
+
+    def load(self) -> DataSet:
+        """The data set with its features."""
+        data = load(self.dataset)
+        return data if self.features is None else self.features(data)
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """A figure of a paper.
+
+    Attributes:
+        epsilon: as claimed there.
+        accuracy: on the test set, as a fraction.
+        accountant: how epsilon was computed there.
+        note: what else a reader must know to compare.
+    """
+
+    epsilon: float
+    accuracy: float
+    accountant: str
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """A published result, or one of our own, that one command measures again.
+
+    Attributes:
+        name: on the command line.
+        title: one line.
+        method: what the line is called in tables and figures.
+        source: the paper, or where else the method comes from.
+        dataset: what it is measured on.
+        knobs: a frozen dataclass with the defaults of everything that ``--set`` may change.
+        configure: the whole configuration for given knobs.
+        published: the figures to compare with.
+    """
+
+    name: str
+    title: str
+    method: str
+    source: str
+    dataset: str
+    knobs: Any
+    configure: Callable[[Any], Configuration]
+    published: tuple[Published, ...] = ()
+
+    def with_settings(self, settings: Mapping[str, str]) -> Any:
+        """The knobs with what ``--set`` says; a wrong name or value is an `InputError`."""
+        return changed(self.knobs, settings)
+
+    def published_at(self, epsilon: float | None) -> Published | None:
+        """The published figure for this epsilon."""
+        return next((figure for figure in self.published if figure.epsilon == epsilon), None)

@@ -1,0 +1,46 @@
+"""Result files: one JSON file a measurement, named by what was measured."""
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tacit.core.errors import InputError
+from tacit.core.plain import to_json
+
+REQUIRED = ("name", "measured", "epsilon", "seeds", "hardware", "versions", "command", "date")
+SWEEP = "sweep"
+
+
+def write_result(result: dict[str, Any], folder: Path, changes: Iterable[str]) -> Path:
+    """Writes ``FOLDER/NAME-CHANGES.json``; the same measurement again replaces the file."""
+    words = [str(result["name"]), *(change.replace("=", "-") for change in changes)]
+    path = folder / f"{re.sub(r'[^a-z0-9.]+', '-', ' '.join(words).lower())}.json"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(to_json(result, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"out={str(folder)!r}: cannot be written ({error.strerror}). Choose another folder."
+        ) from error
+    return path
+
+
+def read_results(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """All measurements and all sweeps of a folder, by file name."""
+    if not folder.is_dir():
+        raise InputError(f"results={str(folder)!r}: there is no such folder. Make results with tacit recipe run --out.")
+    found = [_read(path) for path in sorted(folder.glob("*.json"))]
+    return [r for r in found if "rows" not in r], [r for r in found if "rows" in r]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"result={str(path)!r}: is no JSON ({error}). Measure it again.") from error
+    missing = [key for key in REQUIRED if key not in result] if isinstance(result, dict) else list(REQUIRED)
+    if missing and not (isinstance(result, dict) and "rows" in result):
+        raise InputError(f"result={str(path)!r}: has no {', '.join(missing)}. Measure it again with tacit recipe run.")
+    return {**result, "file": path.name}

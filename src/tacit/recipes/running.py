@@ -1,0 +1,214 @@
+"""Runs a recipe over several seeds and says what came out, with everything that the figure depends on."""
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from tacit.accounting import epsilon_by_accountant
+from tacit.core.randomness import Randomness
+from tacit.core.validation import check_count
+from tacit.datasets import DataSet, Split
+from tacit.datasets.partition import public_uniforms
+from tacit.plan import DPSGD
+from tacit.recipes.recipe import Configuration, Recipe
+from tacit.training.evaluation import evaluate
+from tacit.training.execution import Execution
+from tacit.training.fitting import fit
+from tacit.training.optimizers import make_optimizer
+from tacit.training.preparation import prepare, prepared
+from tacit.training.run_folder import command_line, hardware, now, versions
+
+HELD_OUT = 5000
+_POINTS = 20
+
+Progress = Callable[[int, int, int, float], None]
+"""Called now and then with the model's number, the steps done, how many it takes and epsilon so far."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Conditions:
+    """How a recipe is run, apart from what it is.
+
+    Attributes:
+        seeds: how many independent models.
+        held_out: whether `HELD_OUT` training examples are kept from training and measured on, in place of the test set.
+            Whatever is chosen must be chosen so.
+        device: where.
+        execution: how fast.
+    """
+
+    seeds: int = 1
+    held_out: bool = False
+    device: torch.device = dataclasses.field(default_factory=lambda: torch.device("cpu"))
+    execution: Execution = dataclasses.field(default_factory=Execution)
+
+    def __post_init__(self) -> None:
+        check_count("seeds", self.seeds)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What several seeds of one configuration gave; accuracies are fractions, of the last iterate or its average."""
+
+    plan: DPSGD
+    accuracies: list[float]
+    seconds: list[float]
+    history: list[dict[str, Any]]
+    engine: str
+    measured_on: str
+
+    @property
+    def mean(self) -> float:
+        """Over the seeds."""
+        return statistics.fmean(self.accuracies)
+
+    @property
+    def std(self) -> float | None:
+        """Over the seeds, of a sample; None for a single one."""
+        return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else None
+
+
+def run_recipe(
+    recipe: Recipe, settings: Mapping[str, str], conditions: Conditions, progress: Progress
+) -> dict[str, Any]:
+    """Measures a recipe; the result is plain JSON values.
+
+    ``epsilon`` is that of the plan that really ran, by privacy loss distributions; ``epsilon_by_accountant`` has the
+    others, the moments accountant of 2016 among them.
+    """
+    knobs = recipe.with_settings(settings)
+    configuration = recipe.configure(knobs)
+    started = time.perf_counter()
+    outcome = measure(configuration, conditions, progress)
+    published = recipe.published_at(getattr(knobs, "epsilon", None))
+    plan = outcome.plan
+    return {
+        "name": recipe.name,
+        "method": recipe.method,
+        "source": recipe.source,
+        "dataset": configuration.dataset,
+        "knobs": dataclasses.asdict(knobs),
+        "published": None if published is None else published.accuracy,
+        "published_epsilon": None if published is None else published.epsilon,
+        "published_accountant": None if published is None else published.accountant,
+        "measured": outcome.mean,
+        "std": outcome.std,
+        "accuracies": outcome.accuracies,
+        "measured_on": outcome.measured_on,
+        "epsilon": plan.epsilon(),
+        "delta": plan.delta,
+        "epsilon_by_accountant": epsilon_by_accountant(plan.event(), plan.delta, plan.neighbours),
+        "noise_multiplier": plan.noise_multiplier,
+        "steps": plan.steps,
+        "plan": plan.to_dict(),
+        "training": _training_facts(configuration),
+        "statement": str(plan.statement()),
+        "seeds": conditions.seeds,
+        "seconds": time.perf_counter() - started,
+        "seconds_a_seed": statistics.fmean(outcome.seconds),
+        "history": outcome.history,
+        "engine": outcome.engine,
+        "hardware": hardware(conditions.device),
+        "versions": versions(),
+        "command": command_line(),
+        "date": now(),
+    }
+
+
+def measure(configuration: Configuration, conditions: Conditions, progress: Progress) -> Outcome:
+    """Trains and tests one configuration over all seeds; each seed takes noise of its own from the system."""
+    data = configuration.load()
+    if conditions.held_out:
+        data = hold_out(data)
+    plan = configuration.plan(len(data.train))
+    curve = _curve(plan)
+    accuracies, seconds, history, engine = [], [], [], ""
+    for seed in range(conditions.seeds):
+        started = time.perf_counter()
+        model, seen, points, engine = _train(configuration, data, plan, seed, conditions, curve, progress)
+        accuracies.append(evaluate(model, seen.test, seen.task))
+        seconds.append(time.perf_counter() - started)
+        history += [*points, _point(seed, plan, plan.steps, curve, accuracies[-1])]
+    measured_on = f"{len(data.test)} held-out training examples" if conditions.held_out else "test set"
+    return Outcome(plan, accuracies, seconds, history, engine, measured_on)
+
+
+def hold_out(data: DataSet) -> DataSet:
+    """The training split alone, `HELD_OUT` of its examples in the place of the test split: a public choice of rows.
+
+    At most a fifth of the examples are held out.
+    """
+    count = min(HELD_OUT, len(data.train) // 5)
+    order = np.argsort(public_uniforms(len(data.train)), kind="stable")
+    kept, held = np.sort(order[count:]), np.sort(order[:count])
+    return dataclasses.replace(data, train=Split(*data.train[kept]), test=Split(*data.train[held]))
+
+
+def _train(
+    configuration: Configuration,
+    data: DataSet,
+    plan: DPSGD,
+    seed: int,
+    conditions: Conditions,
+    curve: Mapping[int, float],
+    progress: Progress,
+) -> tuple[nn.Module, DataSet, list[dict[str, Any]], str]:
+    randomness = Randomness()
+    seen = prepared(data, prepare(plan, data.train.inputs, randomness=randomness)) if plan.preparations else data
+    torch.manual_seed(seed)  # initial weights; noise and sampling have a source of their own
+    model = configuration.model(seen.input_shape, seen.classes).to(conditions.device)
+    bound = plan.clipping.bind([name for name, _ in model.named_parameters()]).total
+    optimizer = make_optimizer(
+        configuration.optimizer,
+        model.parameters(),
+        configuration.learning_rate,
+        noise_scale=plan.noise_multiplier * bound / plan.expected_batch_size,
+    )
+    points: list[dict[str, Any]] = []
+
+    def after_step(step: int, current: nn.Module) -> None:
+        if step in curve:
+            progress(seed, step, plan.steps, curve[step])
+            if step < plan.steps:
+                points.append(_point(seed, plan, step, curve, evaluate(current, seen.test, seen.task)))
+
+    result = fit(
+        model,
+        configuration.loss,
+        seen.train,
+        plan,
+        optimizer=optimizer,
+        scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, configuration.schedule),
+        average_decay=configuration.average,
+        randomness=randomness,
+        execution=conditions.execution,
+        callbacks=[after_step],
+    )
+    return result.model, seen, points, result.engine
+
+
+def _curve(plan: DPSGD) -> dict[int, float]:
+    """Epsilon at the steps that are looked at."""
+    steps = {max(1, round(plan.steps * k / _POINTS)) for k in range(1, _POINTS + 1)}
+    return {step: plan.epsilon(step) for step in sorted(steps)}
+
+
+def _point(seed: int, plan: DPSGD, step: int, curve: Mapping[int, float], accuracy: float) -> dict[str, Any]:
+    epochs = step * plan.expected_batch_size / plan.examples
+    return {"seed": seed, "step": step, "epochs": epochs, "epsilon": curve[step], "accuracy": accuracy}
+
+
+def _training_facts(configuration: Configuration) -> dict[str, Any]:
+    """What the plan does not say."""
+    average = configuration.average
+    return {
+        "optimizer": configuration.optimizer,
+        "learning_rate": configuration.learning_rate,
+        "weights": "last iterate" if average is None else f"exponential average, decay {average:g}",
+    }

@@ -1,0 +1,119 @@
+"""Sweeps: one recipe, or the defaults of a data set, for every value of one or more knobs."""
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dp_accounting import ComposedDpEvent
+
+from tacit.accounting import epsilon
+from tacit.core.errors import InputError
+from tacit.datasets import CATALOGUE
+from tacit.plan import DPSGD
+from tacit.recipes.catalogue import RECIPES
+from tacit.recipes.knobs import split_setting
+from tacit.recipes.named_set import recipe_for
+from tacit.recipes.recipe import Recipe
+from tacit.recipes.running import Conditions, Progress, measure
+from tacit.training.run_folder import command_line, hardware, now, versions
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """A knob and the values that it takes, as they were written."""
+
+    key: str
+    values: tuple[str, ...]
+
+
+def read_axes(texts: Sequence[str]) -> tuple[Axis, ...]:
+    """``KEY=V1,V2,…`` of each ``--over``."""
+    if not texts:
+        raise InputError("over: must be given at least once, such as --over clip=0.1,0.5,1,2.")
+    axes = []
+    for text in texts:
+        key, values = split_setting("--over", text)
+        parts = tuple(part.strip() for part in values.split(","))
+        if not all(parts):
+            raise InputError(f"--over {text}: has an empty value. Separate the values by single commas.")
+        axes.append(Axis(key, parts))
+    if len({axis.key for axis in axes}) < len(axes):
+        raise InputError(f"--over {axes[-1].key}: was given more than once. List all of its values in one.")
+    return tuple(axes)
+
+
+def find_subject(name: str) -> Recipe:
+    """A recipe of this name, or the data set's own defaults."""
+    if name in RECIPES:
+        return RECIPES[name]
+    if name in CATALOGUE:
+        return recipe_for(name)
+    known = ", ".join([*CATALOGUE, *RECIPES])
+    raise InputError(f"dataset={name!r}: is neither a named data set nor a recipe. There are: {known}.")
+
+
+def run_sweep(
+    subject: Recipe, axes: Sequence[Axis], settings: Mapping[str, str], conditions: Conditions, progress: Progress
+) -> dict[str, Any]:
+    """Measures every combination of the axes' values; plain JSON values.
+
+    Every row spends by itself. ``epsilon_together`` is what releasing all of them, or choosing one by its result on the
+    training data's own examples, would cost.
+    """
+    combinations = [
+        {**settings, **dict(zip([axis.key for axis in axes], values, strict=True))}
+        for values in itertools.product(*(axis.values for axis in axes))
+    ]
+    configurations = [subject.configure(subject.with_settings(combination)) for combination in combinations]
+    rows: list[dict[str, Any]] = []
+    plans: list[DPSGD] = []
+    measured_on = ""
+    for combination, configuration in zip(combinations, configurations, strict=True):
+        first = len(plans) * conditions.seeds
+        outcome = measure(configuration, conditions, _shifted(progress, first))
+        plan, measured_on = outcome.plan, outcome.measured_on
+        plans.append(plan)
+        rows.append(
+            {
+                **{axis.key: _number(combination[axis.key]) for axis in axes},
+                "test_accuracy" if not conditions.held_out else "held_out_accuracy": outcome.mean,
+                "std": outcome.std,
+                "epsilon": plan.epsilon(),
+                "delta": plan.delta,
+                "noise_multiplier": plan.noise_multiplier,
+                "steps": plan.steps,
+                "seconds": sum(outcome.seconds),
+            }
+        )
+    return {
+        "name": subject.name,
+        "dataset": subject.dataset,
+        "over": [dataclasses.asdict(axis) for axis in axes],
+        "settings": dict(settings),
+        "measured_on": measured_on,
+        "rows": rows,
+        "epsilon_together": _together(plans, conditions.seeds),
+        "seeds": conditions.seeds,
+        "hardware": hardware(conditions.device),
+        "versions": versions(),
+        "command": command_line(),
+        "date": now(),
+    }
+
+
+def _shifted(progress: Progress, first: int) -> Progress:
+    """Models are counted over all rows."""
+    return lambda model, step, steps, spent: progress(first + model, step, steps, spent)
+
+
+def _together(plans: Sequence[DPSGD], seeds: int) -> float:
+    events = [plan.event() for plan in plans for _ in range(seeds)]
+    return epsilon(ComposedDpEvent(events), max(plan.delta for plan in plans), neighbours=plans[0].neighbours)
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -1,0 +1,162 @@
+"""The results page: a README of tables and figures, made from result files and nothing else."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tacit.accounting import dpsgd_event, epsilon_over_steps
+from tacit.reporting import results_figures as figures
+from tacit.reporting.rendering import moment, write_whole
+
+Row = Mapping[str, Any]
+
+_FOLDER = "figures"
+_RATE, _NOISE, _DELTA, _EPOCHS = 0.01, 4.0, 1e-5, 400
+_SHOWN_ACCOUNTANTS = ("strong", "moments", "rdp", "pld")
+_OPENING = """\
+# Results
+
+Made by `tacit recipe page` from the files beside it; do not edit. Every figure: Poisson sampling as accounted, the last
+iterate or its moving average after a fixed number of steps, nothing chosen on the test set. `epsilon` is that of what
+really ran, by privacy loss distributions (PLD), with every preparation of the data in it. *published* settings have the
+paper's noise; their epsilon under the paper's own accountant stands beside. *recalibrated* ones have the least noise
+that PLD allows at the same epsilon. Accuracies are means over seeds ± standard deviation, in percent of the test set.
+"""
+
+
+def write_results_page(
+    folder: Path, measured: Sequence[Row], sweeps: Sequence[Row], published: Sequence[Row]
+) -> tuple[Path, list[Path]]:
+    """Writes ``README.md`` and the SVG files it shows; returns all paths.
+
+    Args:
+        folder: where the result files lie.
+        measured, sweeps: what `tacit.recipes.read_results` found there.
+        published: figures of papers, with ``dataset``, ``method``, ``epsilon`` and ``accuracy``.
+    """
+    (folder / _FOLDER).mkdir(exist_ok=True)
+    drawn: dict[str, str] = {}
+    parts = [_OPENING]
+    for dataset in dict.fromkeys(row["dataset"] for row in [*measured, *published]):
+        parts.append(_dataset_part(dataset, measured, published, drawn))
+    parts += [_curves_part(measured, drawn), _sweeps_part(sweeps, drawn), _accountants_part(drawn)]
+    paths = []
+    for name, svg in drawn.items():
+        paths.append(folder / _FOLDER / f"{name}.svg")
+        write_whole(paths[-1], svg)
+    page = folder / "README.md"
+    write_whole(page, "\n".join(part for part in parts if part))
+    return page, paths
+
+
+def _dataset_part(dataset: str, measured: Sequence[Row], published: Sequence[Row], drawn: dict[str, str]) -> str:
+    rows = [row for row in measured if row["dataset"] == dataset]
+    name = f"frontier-{dataset}"
+    drawn[name] = figures.frontier(
+        dataset,
+        [
+            {"line": _line(row), "epsilon": row["epsilon"], "accuracy": row["measured"], "std": row["std"]}
+            for row in rows
+        ],
+        [
+            {"line": f"{row['method']}, as published", "epsilon": row["epsilon"], "accuracy": row["accuracy"]}
+            for row in published
+            if row["dataset"] == dataset
+        ],
+    )
+    text = f"## {dataset}\n\n{_image(name, f'Accuracy against epsilon on {dataset}')}\n"
+    return f"{text}\n{_table(_HEADERS, map(_cells, rows))}" if rows else text
+
+
+_HEADERS = (
+    *("method", "setting", "published", "measured", "seeds", "epsilon (PLD)", "epsilon (moments)", "noise", "steps"),
+    *("s a seed", "on", "file"),
+)
+
+
+def _cells(row: Row) -> list[str]:
+    published = "–" if row.get("published") is None else f"{_percent(row['published'])} at {row['published_epsilon']:g}"
+    spread = "" if row["std"] is None else f" ± {100 * row['std']:.2f}"
+    moments = row["epsilon_by_accountant"].get("moments")
+    return [
+        row["method"],
+        _setting(row),
+        published,
+        f"**{100 * row['measured']:.2f}**{spread}",
+        str(row["seeds"]),
+        f"{row['epsilon']:.3f}",
+        "–" if moments is None else f"{moments:.3f}",
+        f"{row['noise_multiplier']:.3g}",
+        f"{row['steps']:,}",
+        f"{row['seconds_a_seed']:.0f}",
+        f"{_machine(row)}, {moment(row['date'])}",
+        f"[{row['name']}]({row['file']})",
+    ]
+
+
+def _curves_part(measured: Sequence[Row], drawn: dict[str, str]) -> str:
+    names = dict.fromkeys(row["name"] for row in measured)
+    text = "## Over the epochs\n"
+    for name in names:
+        rows = [{**row, "line": f"epsilon {row['epsilon']:.2f} ({_setting(row)})"} for row in measured]
+        rows = sorted((row for row in rows if row["name"] == name), key=lambda row: float(row["epsilon"]))
+        drawn[f"{name}-epochs"] = figures.over_epochs(f"{name}-epochs", rows)
+        text += f"\n{_image(f'{name}-epochs', f'{name}: accuracy and epsilon over the epochs')}\n"
+    return text if names else ""
+
+
+def _sweeps_part(sweeps: Sequence[Row], drawn: dict[str, str]) -> str:
+    text = "## Sweeps\n\nOne knob at a time, the others as in the recipe; every row has the epsilon of its own noise.\n"
+    for result in sweeps:
+        name = Path(result["file"]).stem
+        drawn[name] = figures.sweep(name, result)
+        settings = ", ".join(f"{key} {value}" for key, value in result["settings"].items())
+        over = " and ".join(axis["key"] for axis in result["over"])
+        subject = f"{result['name']}{f' ({settings})' if settings else ''}"
+        caption = f"{subject}: accuracy on the {result['measured_on']} against {over}"
+        text += f"\n{_image(name, caption)}\n\n`{result['command']}`: {caption}; {result['seeds']} seed(s) a point.\n"
+    return text if sweeps else ""
+
+
+def _accountants_part(drawn: dict[str, str]) -> str:
+    name = "accountants"
+    step = dpsgd_event(_RATE, _NOISE, 1)
+    epochs = [*range(10, _EPOCHS + 1, 10)]
+    steps = [round(epoch / _RATE) for epoch in epochs]
+    curves = {
+        accountant: epsilon_over_steps(step, steps, _DELTA, accountant=accountant) for accountant in _SHOWN_ACCOUNTANTS
+    }
+    setting = f"q = {_RATE:g}, sigma = {_NOISE:g}, delta = {_DELTA:g}"
+    drawn[name] = figures.accountants(name, epochs, curves, setting)
+    rows = [[str(epochs[k]), *(f"{curve[k]:.2f}" for curve in curves.values())] for k in (9, 19, 29, 39)]
+    return (
+        f"## Accountants\n\nEpsilon over the epochs at {setting}: strong composition against the moments accountant "
+        "(Abadi et al. 2016, figure 2), and what came later. Computed when this page is made.\n\n"
+        f"{_image(name, 'Epsilon over the epochs under each accountant')}\n\n{_table(('epochs', *curves), rows)}"
+    )
+
+
+def _line(row: Row) -> str:
+    return f"{row['method']}, {_setting(row)}"
+
+
+def _setting(row: Row) -> str:
+    return str(row["knobs"].get("setting", "ours"))
+
+
+def _machine(row: Row) -> str:
+    hardware = row["hardware"]
+    return str(hardware.get("gpu") or f"{hardware['threads']} CPU core(s)")
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.3g}"
+
+
+def _image(name: str, text: str) -> str:
+    return f"![{text}]({_FOLDER}/{name}.svg)"
+
+
+def _table(headers: Sequence[str], rows: Any) -> str:
+    lines = [f"| {' | '.join(headers)} |", f"|{'---|' * len(headers)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(cells)} |" for cells in rows)]) + "\n"

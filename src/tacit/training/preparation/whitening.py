@@ -1,0 +1,198 @@
+"""Private centring and whitening: features of one length, without what all have in common, in balanced directions.
+
+Noise on a gradient does not depend on the features, so what a private model can learn in a given time depends on how
+much of its features' length lies where classes differ. Both preparations move length there: away from the mean, which
+all examples share, and from the few directions that most features follow. Neither has a constant to choose: records are
+scaled to length 1, so that no bound on them needs to be known or guessed.
+"""
+
+import dataclasses
+import math
+
+import torch
+from torch import Tensor, nn
+
+from tacit.core.errors import InputError
+from tacit.core.validation import check_count, check_positive
+from tacit.mechanisms import Gaussian
+
+_FINE_GRID = 2.0**-30  # coordinates are multiples of this where they are summed
+_COARSE_GRID = 2.0**-16  # and of this where their products are, so that every sum is exact
+_MARGIN = 1 - 2.0**-30  # more than what float64 does to norms and to the factor sqrt 2
+_CHUNK = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Centring:
+    r"""Subtracts the mean of all examples, each scaled to one length.
+
+    With :math:`u(x) = x / \|x\|_2` the release is :math:`\sum_i u(x_i) + N(0, z^2 I)`; over a **public** N it estimates
+    the mean :math:`\mu`. Inputs become :math:`u(x) - \mu`, scaled to the length :math:`\sqrt d`, d being the number of
+    coordinates, so that these are about 1 in size.
+
+    **Sensitivity.** One record adds a vector of length at most 1. Coordinates are rounded towards zero to multiples of
+    2^-30, which makes none longer, so that sums are exact in float64, in any order, for up to 2^22 records.
+
+    Edge cases: a record of zeros, or one that is not finite, contributes zero.
+
+    Args:
+        examples: N, the public number of examples that the sum is divided by.
+        noise_multiplier: z.
+    """
+
+    examples: int
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        check_count("examples", self.examples)
+        check_positive("noise_multiplier", self.noise_multiplier)
+
+    @property
+    def mechanism(self) -> Gaussian:
+        """Gaussian noise for the sensitivity 1."""
+        return Gaussian(self.noise_multiplier, 1.0)
+
+    def statistic(self, inputs: Tensor) -> Tensor:
+        """The sum of the unit vectors, flat."""
+        rows = inputs.flatten(1)
+        total = torch.zeros(rows.shape[1], dtype=torch.float64, device=inputs.device)
+        for chunk in torch.split(rows, _CHUNK):
+            total += _on_grid(_unit_rows(chunk.double()), _FINE_GRID).sum(0)
+        return total
+
+    def transform(self, released: Tensor, input_shape: tuple[int, ...]) -> nn.Module:
+        """The map that scales, subtracts and scales again."""
+        mean = released.view(input_shape) / self.examples * math.sqrt(released.numel())
+        return Centred(mean.float())
+
+    def describe(self) -> str:
+        """A clause for statements."""
+        return f"centring by a noisy mean of unit vectors with noise multiplier {self.noise_multiplier:.6g}"
+
+
+@dataclasses.dataclass(frozen=True)
+class ChannelWhitening:
+    r"""Turns and scales channels so that they have about equal variance and are uncorrelated.
+
+    Let :math:`u(x) = x / \|x\|_2` and :math:`u_p \in \mathbb{R}^K` the channels of u at the place p. The release is
+
+    .. math:: \sum_i \sum_p u_p(x_i)\, u_p(x_i)^\top + E,
+
+    where E is symmetric and its entries on and above the diagonal are independent: :math:`N(0, z^2)` on it,
+    :math:`N(0, z^2/2)` above. Over a **public** N that is :math:`V \mathrm{diag}(\lambda) V^\top`, and inputs become
+    :math:`V \mathrm{diag}(\max(\lambda, f))^{-1/2} V^\top x` at every place, scaled to the length :math:`\sqrt d`. The
+    floor :math:`f = z \sqrt{2K} / N` is about the largest eigenvalue of the noise: what is below it cannot be told from
+    noise, and is left in the proportions it had.
+
+    **Sensitivity.** The statistic is the vector of the entries on the diagonal and :math:`\sqrt 2` times those above.
+    One record moves it by the Frobenius norm of its matrix, which has no negative eigenvalue:
+    :math:`\|\sum_p u_p u_p^\top\|_F \le \mathrm{tr} \sum_p u_p u_p^\top = \|u\|_2^2 \le 1`.
+
+    Coordinates are rounded towards zero to multiples of 2^-16, which makes no record longer, so that sums of products
+    are exact in float64, in any order, for up to n = 2^21 records. The factor :math:`\sqrt 2` then moves neighbouring
+    vectors apart by at most :math:`2 n 2^{-53} \le 2^{-31}`, and records are shortened by 1 - 2^-30 beforehand.
+
+    Edge cases: a record of zeros, or one that is not finite, contributes zero. Second moments are about zero: have
+    `Centring` before it in the plan.
+
+    Args:
+        examples: N, the public number of examples that sums are divided by.
+        noise_multiplier: z.
+    """
+
+    examples: int
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        check_count("examples", self.examples)
+        check_positive("noise_multiplier", self.noise_multiplier)
+
+    @property
+    def mechanism(self) -> Gaussian:
+        """Gaussian noise for the sensitivity 1."""
+        return Gaussian(self.noise_multiplier, 1.0)
+
+    def statistic(self, inputs: Tensor) -> Tensor:
+        """The moments on the diagonal and sqrt 2 times those above it, row by row."""
+        channels = _channels(tuple(inputs.shape[1:]))
+        moments = torch.zeros(channels, channels, dtype=torch.float64, device=inputs.device)
+        for chunk in torch.split(inputs, _CHUNK):
+            units = _on_grid(_unit_rows(chunk.flatten(1).double()), _COARSE_GRID)
+            places = units.view(len(chunk), channels, units.shape[1] // channels).transpose(0, 1).flatten(1)
+            moments.addmm_(places, places.T)
+        rows, columns = torch.triu_indices(channels, channels, device=inputs.device)
+        return moments[rows, columns] * _weights(channels, inputs.device)
+
+    def transform(self, released: Tensor, input_shape: tuple[int, ...]) -> nn.Module:
+        """The map of all places by one matrix."""
+        channels = _channels(input_shape)
+        rows, columns = torch.triu_indices(channels, channels, device=released.device)
+        moments = torch.zeros(channels, channels, dtype=torch.float64, device=released.device)
+        moments[rows, columns] = released.double() / _weights(channels, released.device) / self.examples
+        values, vectors = torch.linalg.eigh(moments, UPLO="U")
+        floor = self.noise_multiplier * math.sqrt(2 * channels) / self.examples
+        return Whitened(((vectors * values.clamp_min(floor).rsqrt()) @ vectors.T).float())
+
+    def describe(self) -> str:
+        """A clause for statements."""
+        return f"whitening of channels by noisy second moments with noise multiplier {self.noise_multiplier:.6g}"
+
+
+class Centred(nn.Module):
+    """Scales inputs to the length sqrt d, subtracts a mean that does not train, and scales again."""
+
+    mean: Tensor
+
+    def __init__(self, mean: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mean", mean)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return _of_one_length(_of_one_length(inputs) - self.mean)
+
+
+class Whitened(nn.Module):
+    """Multiplies the channels, dimension 1, with a matrix that does not train, and scales to the length sqrt d."""
+
+    matrix: Tensor
+
+    def __init__(self, matrix: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("matrix", matrix)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return _of_one_length((self.matrix @ inputs[..., None].flatten(2)).view_as(inputs))
+
+
+def _of_one_length(inputs: Tensor) -> Tensor:
+    """Every input scaled to the root of its number of coordinates; zeros stay zeros."""
+    rows = inputs.flatten(1)
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    scaled = rows * (math.sqrt(rows.shape[1]) / lengths.clamp_min(torch.finfo(rows.dtype).tiny))
+    return scaled.view(inputs.shape)
+
+
+def _channels(input_shape: tuple[int, ...]) -> int:
+    if not input_shape:
+        raise InputError("inputs: single numbers have no channels. Give each record a dimension of its own.")
+    return input_shape[0]
+
+
+def _weights(channels: int, device: torch.device) -> Tensor:
+    """1 for the places on the diagonal, sqrt 2 for those above it."""
+    rows, columns = torch.triu_indices(channels, channels, device=device)
+    return torch.where(rows == columns, 1.0, math.sqrt(2)).double()
+
+
+def _unit_rows(rows: Tensor) -> Tensor:
+    """Rows of length 1; those of length zero or not finite become zero."""
+    rows = rows.where(rows.isfinite().all(1, keepdim=True), 0.0)
+    largest = rows.abs().amax(1, keepdim=True)  # first, so that no square overflows or vanishes
+    rows = rows / largest.where(largest > 0, 1.0)
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows / lengths.where(lengths > 0, 1.0)
+
+
+def _on_grid(rows: Tensor, grid: float) -> Tensor:
+    """Coordinates rounded towards zero to multiples of the grid, rows no longer than 1."""
+    return (rows * (_MARGIN / grid)).trunc() * grid

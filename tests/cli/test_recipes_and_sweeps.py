@@ -1,0 +1,61 @@
+"""``tacit recipe`` and ``tacit sweep`` through the entry point."""
+
+import json
+
+import pytest
+from command_line import run_tacit
+
+
+def run_json(*arguments, **options):
+    done = run_tacit(*arguments, "--json", **options)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.strip().splitlines()) == 1
+    return json.loads(done.stdout)
+
+
+def test_list_names_recipes_and_their_figures():
+    recipes = {recipe["name"]: recipe for recipe in run_json("recipe", "list")["recipes"]}
+    figures = {figure["epsilon"]: figure["accuracy"] for figure in recipes["abadi2016-mnist"]["published"]}
+    assert figures == {0.5: 0.90, 2.0: 0.95, 8.0: 0.97}
+    assert "epsilon" in recipes["abadi2016-mnist"]["knobs"]
+    assert "abadi2016-mnist" in run_tacit("recipe", "list").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (("recipe", "run", "nothing"), ("nothing", "recipe list")),
+        (("recipe", "run", "abadi2016-mnist", "--set", "epsilon=3"), ("epsilon=3", "recalibrated")),
+        (("recipe", "run", "abadi2016-mnist", "--set", "epsilno=3"), ("epsilno=3", "epsilon")),
+        (("recipe", "run", "abadi2016-mnist", "--seeds", "0"), ("seeds=0",)),
+        (("recipe", "page", "nowhere"), ("nowhere",)),
+        (("sweep", "nothing", "--over", "clip=1"), ("nothing", "digits")),
+        (("sweep", "digits", "--over", "clap=1"), ("clap=1", "clip")),
+        (("sweep", "digits", "--over", "clip"), ("clip", "KEY=VALUE")),
+        (("sweep", "digits"), ("--over",)),
+    ],
+)
+def test_bad_input_is_one_line(arguments, parts, tmp_path):
+    done = run_tacit(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1
+    for part in parts:
+        assert part in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_sweep_gives_rows_and_a_figure(tmp_path):
+    found = run_json("sweep", "digits", "--over", "clip=0.1,1", "--set", "steps=3", cwd=tmp_path)
+    assert [row["clip"] for row in found["rows"]] == [0.1, 1.0]
+    for row in found["rows"]:
+        assert 0 <= row["test_accuracy"] <= 1
+        assert row["epsilon"] <= 3
+    assert (tmp_path / found["figures"][0]).read_text(encoding="utf-8").startswith("<svg")
+
+
+def test_sweep_in_prose_says_what_choosing_costs(tmp_path):
+    done = run_tacit("sweep", "digits", "--over", "clip=0.1,1", "--set", "steps=3", "--held-out", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "held_out_accuracy" in done.stdout
+    assert "--held-out" in done.stderr

@@ -1,0 +1,59 @@
+"""KEY=VALUE on the command line becomes a knob of the right type, or one clear line."""
+
+import dataclasses
+
+import pytest
+
+from tacit.core.errors import InputError
+from tacit.recipes.knobs import changed, split_settings
+from tacit.recipes.sweeping import Axis, read_axes
+
+
+@dataclasses.dataclass(frozen=True)
+class Knobs:
+    epsilon: float = 2.0
+    steps: int | None = 10
+    learning_rate: float = 0.1
+    setting: str = "published"
+
+
+def test_values_are_read_as_what_they_are():
+    found = changed(Knobs(), {"epsilon": "3", "steps": "20", "setting": "recalibrated"})
+    assert found == Knobs(3.0, 20, 0.1, "recalibrated")
+    assert isinstance(found.epsilon, float)
+
+
+def test_short_names_and_open_values():
+    assert changed(Knobs(), {"lr": "0.5"}).learning_rate == 0.5
+    assert changed(Knobs(), {"learning-rate": "0.5"}).learning_rate == 0.5
+    assert changed(Knobs(), {"steps": "none"}).steps is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"eps": "1"}, "eps=1: is no knob"), ({"steps": "1.5"}, "whole number"), ({"epsilon": "none"}, "a number")],
+)
+def test_what_is_wrong_is_named(settings, message):
+    with pytest.raises(InputError, match=message):
+        changed(Knobs(), settings)
+
+
+@pytest.mark.parametrize("text", ["epsilon", "=2", "epsilon="])
+def test_a_setting_has_two_parts(text):
+    with pytest.raises(InputError, match="KEY=VALUE"):
+        split_settings("--set", [text])
+
+
+def test_a_setting_is_given_once():
+    with pytest.raises(InputError, match="2 times"):
+        split_settings("--set", ["a=1", "a=2"])
+
+
+def test_axes_are_lists_of_values():
+    assert read_axes(["clip=0.1,1", "lr=2"]) == (Axis("clip", ("0.1", "1")), Axis("lr", ("2",)))
+
+
+@pytest.mark.parametrize("texts", [[], ["clip"], ["clip=1,,2"], ["clip=1", "clip=2"]])
+def test_bad_axes_are_refused(texts):
+    with pytest.raises(InputError, match="over"):
+        read_axes(texts)

@@ -1,0 +1,145 @@
+"""Running recipes and sweeps: what is measured, on what, and what it says it cost."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tacit.clipping import Flat
+from tacit.core.errors import InputError
+from tacit.core.plain import to_json
+from tacit.datasets import load
+from tacit.recipes import Conditions, Published, Recipe, find_recipe, run_recipe
+from tacit.recipes.recipe import Configuration
+from tacit.recipes.running import hold_out, measure
+from tacit.recipes.sweeping import find_subject, read_axes, run_sweep
+from tacit.training import PrincipalComponents
+from tacit.training import preparation as preparation_room
+
+
+@dataclasses.dataclass(frozen=True)
+class Knobs:
+    epsilon: float = 3.0
+    steps: int = 5
+    pca_noise: float = 20.0
+
+
+def configure(knobs):
+    return Configuration(
+        dataset="digits",
+        model=lambda shape, classes: nn.Linear(shape[0], classes),
+        batch_size=100,
+        steps=knobs.steps,
+        clipping=Flat(1.0),
+        learning_rate=0.5,
+        epsilon=knobs.epsilon,
+        preparations=(PrincipalComponents(30, knobs.pca_noise),),
+    )
+
+
+SMALL = Recipe(
+    name="small",
+    title="small",
+    method="PCA + linear",
+    source="nobody",
+    dataset="digits",
+    knobs=Knobs(),
+    configure=configure,
+    published=(Published(3.0, 0.5, "moments"),),
+)
+
+
+def quiet(*_):
+    pass
+
+
+def test_result_has_what_the_interface_promises_and_is_json():
+    result = run_recipe(SMALL, {}, Conditions(seeds=2), quiet)
+    assert {"name", "published", "measured", "std", "epsilon", "seeds"} <= result.keys()
+    assert {"hardware", "versions", "command", "date", "delta"} <= result.keys()
+    assert result["published"] == 0.5
+    assert result["seeds"] == 2
+    assert result["measured"] == pytest.approx(np.mean(result["accuracies"]))
+    assert result["std"] == pytest.approx(np.std(result["accuracies"], ddof=1))
+    json.loads(to_json(result))
+
+
+def test_epsilon_is_that_of_the_plan_with_its_preparation():
+    result = run_recipe(SMALL, {"epsilon": "1"}, Conditions(), quiet)
+    assert result["published"] is None  # the paper has no figure for it
+    assert 0.99 < result["epsilon"] <= 1.0
+    assert "DP-PCA to 30 dimensions" in result["statement"]
+    assert result["epsilon_by_accountant"]["pld"] == pytest.approx(result["epsilon"])
+
+
+def test_every_seed_prepares_anew(monkeypatch):
+    seen = []
+    prepare = preparation_room.prepare
+
+    def counted(plan, inputs, **options):
+        transform = prepare(plan, inputs, **options)
+        seen.append(transform[0].directions)
+        return transform
+
+    monkeypatch.setattr("tacit.recipes.running.prepare", counted)
+    run_recipe(SMALL, {}, Conditions(seeds=2), quiet)
+    assert len(seen) == 2
+    assert not torch.equal(*seen)
+
+
+def test_history_ends_with_the_result():
+    outcome = measure(configure(Knobs()), Conditions(seeds=2), quiet)
+    last = [point for point in outcome.history if point["step"] == 5]
+    assert [point["accuracy"] for point in last] == outcome.accuracies
+    assert [point["seed"] for point in last] == [0, 1]
+    assert last[0]["epsilon"] == outcome.plan.epsilon()
+
+
+def test_held_out_examples_are_neither_trained_on_nor_tested():
+    digits = load("digits")
+    held = hold_out(digits)
+    rows = {row.numpy().tobytes() for row in held.train.inputs}
+    known = {row.numpy().tobytes() for row in digits.train.inputs}
+    others = [row.numpy().tobytes() for row in held.test.inputs]
+    assert len(held.train) + len(held.test) == len(digits.train)
+    assert all(row in known for row in others)
+    assert not any(row in rows for row in others)
+    assert torch.equal(hold_out(digits).test.inputs, held.test.inputs)  # the same rows every time
+    result = run_recipe(SMALL, {}, Conditions(held_out=True), quiet)
+    assert "held-out" in result["measured_on"]
+    assert result["plan"]["examples"] == len(held.train)
+
+
+def test_sweep_measures_every_combination():
+    moved = []
+    axes = read_axes(["steps=2,3", "epsilon=1,2"])
+    result = run_sweep(SMALL, axes, {"pca_noise": "30"}, Conditions(), lambda *done: moved.append(done))
+    assert [(row["steps"], row["epsilon"]) for row in result["rows"]] == [
+        (2, pytest.approx(1, rel=0.01)),
+        (2, pytest.approx(2, rel=0.01)),
+        (3, pytest.approx(1, rel=0.01)),
+        (3, pytest.approx(2, rel=0.01)),
+    ]
+    assert {model for model, *_ in moved} == {0, 1, 2, 3}
+    assert result["epsilon_together"] > max(row["epsilon"] for row in result["rows"])
+
+
+def test_sweep_of_a_data_set_starts_from_its_defaults():
+    result = run_sweep(find_subject("digits"), read_axes(["steps=2,4"]), {}, Conditions(), quiet)
+    assert [row["steps"] for row in result["rows"]] == [2, 4]
+    assert all("test_accuracy" in row for row in result["rows"])
+
+
+def test_sweep_refuses_what_it_does_not_know_before_training():
+    with pytest.raises(InputError, match="neither a named data set nor a recipe"):
+        find_subject("nothing")
+    with pytest.raises(InputError, match="is no knob"):
+        run_sweep(SMALL, read_axes(["clap=1"]), {}, Conditions(), quiet)
+
+
+def test_unknown_recipes_are_refused():
+    with pytest.raises(InputError, match="tacit recipe list"):
+        find_recipe("nothing")

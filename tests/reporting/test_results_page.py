@@ -1,0 +1,115 @@
+"""The results page is made from result files alone, and shows what they say."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from tacit.core.errors import InputError
+from tacit.recipes import read_results, write_result
+from tacit.reporting.results_page import write_results_page
+
+RESULT = {
+    "name": "some-recipe",
+    "method": "some method",
+    "dataset": "mnist",
+    "knobs": {"setting": "published", "epsilon": 2.0},
+    "published": 0.95,
+    "published_epsilon": 2.0,
+    "measured": 0.9613,
+    "std": 0.0012,
+    "epsilon": 1.554,
+    "epsilon_by_accountant": {"pld": 1.554, "moments": 1.99},
+    "noise_multiplier": 4.0,
+    "steps": 1000,
+    "seeds": 5,
+    "seconds_a_seed": 61.0,
+    "history": [
+        {"seed": 0, "step": 500, "epochs": 5, "epsilon": 1.0, "accuracy": 0.9},
+        {"seed": 0, "step": 1000, "epochs": 10, "epsilon": 1.554, "accuracy": 0.96},
+    ],
+    "hardware": {"threads": 2},
+    "versions": {},
+    "command": "tacit recipe run some-recipe",
+    "date": "2026-01-01T00:00:00+00:00",
+}
+SWEEP = {
+    "name": "some-recipe",
+    "over": [{"key": "clip", "values": ["1", "20"]}],
+    "settings": {"epsilon": "2"},
+    "measured_on": "test set",
+    "rows": [
+        {"clip": 1.0, "test_accuracy": 0.9, "std": None},
+        {"clip": 20.0, "test_accuracy": 0.8, "std": None},
+    ],
+    "seeds": 1,
+    "command": "tacit sweep some-recipe --over clip=1,20",
+}
+PUBLISHED = [{"dataset": "mnist", "method": "some method", "epsilon": 2.0, "accuracy": 0.95}]
+
+
+@pytest.fixture
+def page(tmp_path):
+    write_result(RESULT, tmp_path, ["epsilon=2"])
+    write_result(SWEEP, tmp_path, ["sweep", "clip"])
+    path, figures = write_results_page(tmp_path, *read_results(tmp_path), PUBLISHED)
+    return path.read_text(encoding="utf-8"), figures
+
+
+def test_files_are_named_by_what_was_measured(tmp_path):
+    assert write_result(RESULT, tmp_path, ["epsilon=0.5"]).name == "some-recipe-epsilon-0.5.json"
+
+
+def test_page_shows_the_figures_of_the_files(page):
+    text, _ = page
+    for part in ("**96.13** ± 0.12", "95 at 2", "1.554", "1.990", "1,000", "some-recipe-epsilon-2.json", "published"):
+        assert part in text
+
+
+def test_every_figure_is_shown_and_whole(page):
+    text, figures = page
+    assert {figure.stem for figure in figures} == {
+        "frontier-mnist",
+        "some-recipe-epochs",
+        "some-recipe-sweep-clip",
+        "accountants",
+    }
+    for figure in figures:
+        assert f"figures/{figure.name}" in text
+        root = ElementTree.parse(figure).getroot()
+        assert root.tag.endswith("svg")
+        assert "var(--" not in figure.read_text(encoding="utf-8")
+
+
+def test_published_points_are_marked(page):
+    _, figures = page
+    frontier = next(figure for figure in figures if figure.stem == "frontier-mnist")
+    assert "some method, as published" in frontier.read_text(encoding="utf-8")
+
+
+def test_the_same_files_give_the_same_page(page, tmp_path):
+    text, figures = page
+    before = [figure.read_text(encoding="utf-8") for figure in figures]
+    path, again = write_results_page(tmp_path, *read_results(tmp_path), PUBLISHED)
+    assert path.read_text(encoding="utf-8") == text
+    assert [figure.read_text(encoding="utf-8") for figure in again] == before
+
+
+def test_accountants_are_those_of_the_paper(page):
+    text, _ = page
+    row = next(line for line in text.splitlines() if line.startswith("| 100 |"))
+    strong, moments, rdp, pld = (float(cell) for cell in row.split("|")[2:6])
+    assert 9.3 < strong < 9.4  # Abadi et al. 2016: 9.34 and 1.26 after 100 epochs
+    assert moments == pytest.approx(1.26, abs=0.005)
+    assert pld < rdp < moments
+
+
+def test_a_file_that_is_no_result_is_named(tmp_path):
+    (tmp_path / "odd.json").write_text(json.dumps({"name": "x"}), encoding="utf-8")
+    with pytest.raises(InputError, match=r"odd\.json"):
+        read_results(tmp_path)
+    (tmp_path / "odd.json").write_text("{", encoding="utf-8")
+    with pytest.raises(InputError, match="no JSON"):
+        read_results(tmp_path)
+    with pytest.raises(InputError, match="no such folder"):
+        read_results(tmp_path / "nowhere")
