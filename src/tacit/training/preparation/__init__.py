@@ -5,3 +5,5 @@ from tacit.training.preparation.preparing import apply as apply
 from tacit.training.preparation.preparing import prepare as prepare
 from tacit.training.preparation.preparing import prepared as prepared
 from tacit.training.preparation.principal import PrincipalComponents as PrincipalComponents
+from tacit.training.preparation.whitening import Centring as Centring
+from tacit.training.preparation.whitening import ChannelWhitening as ChannelWhitening

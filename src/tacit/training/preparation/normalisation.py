@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from tacit.core.errors import InputError
 from tacit.core.validation import check_count, check_positive
 from tacit.mechanisms import Gaussian
+from tacit.training.preparation.rows import on_grid, shortened_rows
 
 _GRID = 2.0**-30  # coordinates are whole multiples of this, so that sums over records are exact
-_MARGIN = 1 - 2.0**-40  # more than what float64 does to a norm
 _EPSILON = 1e-5  # added to variances, as batch normalisation does
 _CHUNK = 4096
 
@@ -74,8 +74,8 @@ class ChannelNormalisation:
         for chunk in torch.split(inputs, _CHUNK):
             values = chunk.double()[..., None].flatten(2)
             values = values.where(values.isfinite().all(2).all(1)[:, None, None], 0.0)
-            total[0] += _bounded(values.mean(2) / self.mean_bound).sum(0)
-            total[1] += _bounded(values.square().mean(2) / self.square_bound).sum(0)
+            total[0] += on_grid(shortened_rows(values.mean(2) / self.mean_bound), _GRID).sum(0)
+            total[1] += on_grid(shortened_rows(values.square().mean(2) / self.square_bound), _GRID).sum(0)
         return total.flatten()
 
     def transform(self, released: Tensor, input_shape: tuple[int, ...]) -> nn.Module:
@@ -114,14 +114,3 @@ def _channels(input_shape: tuple[int, ...]) -> int:
     if not input_shape:
         raise InputError("inputs: single numbers have no channels. Give each record a dimension of its own.")
     return input_shape[0]
-
-
-def _bounded(rows: Tensor) -> Tensor:
-    """Rows shortened to length 1 where they are longer, and rounded towards zero to the grid."""
-    rows = rows.where(rows.isfinite().all(1, keepdim=True), 0.0)  # squares of finite numbers may not be
-    largest = rows.abs().amax(1, keepdim=True).clamp_min(1.0)  # first, so that no square overflows
-    rows = rows / largest
-    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    # largest * length is that of the row: it is shortened only where that is above 1.
-    rows = rows * torch.minimum(largest, 1 / lengths.clamp_min(torch.finfo(rows.dtype).tiny))
-    return (rows * (_MARGIN / _GRID)).trunc() * _GRID

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from tacit.core.errors import InputError
 from tacit.core.validation import check_count, check_positive
 from tacit.mechanisms import Gaussian
+from tacit.training.preparation.rows import on_grid, symmetric_matrix, unit_rows, upper_triangle
 
 _FINE_GRID = 2.0**-30  # coordinates are multiples of this where they are summed
 _COARSE_GRID = 2.0**-16  # and of this where their products are, so that every sum is exact
-_MARGIN = 1 - 2.0**-30  # more than what float64 does to norms and to the factor sqrt 2
 _CHUNK = 4096
 
 
@@ -57,7 +57,7 @@ class Centring:
         rows = inputs.flatten(1)
         total = torch.zeros(rows.shape[1], dtype=torch.float64, device=inputs.device)
         for chunk in torch.split(rows, _CHUNK):
-            total += _on_grid(_unit_rows(chunk.double()), _FINE_GRID).sum(0)
+            total += on_grid(unit_rows(chunk.double()), _FINE_GRID).sum(0)
         return total
 
     def transform(self, released: Tensor, input_shape: tuple[int, ...]) -> nn.Module:
@@ -117,19 +117,15 @@ class ChannelWhitening:
         channels = _channels(tuple(inputs.shape[1:]))
         moments = torch.zeros(channels, channels, dtype=torch.float64, device=inputs.device)
         for chunk in torch.split(inputs, _CHUNK):
-            units = _on_grid(_unit_rows(chunk.flatten(1).double()), _COARSE_GRID)
+            units = on_grid(unit_rows(chunk.flatten(1).double()), _COARSE_GRID)
             places = units.view(len(chunk), channels, units.shape[1] // channels).transpose(0, 1).flatten(1)
             moments.addmm_(places, places.T)
-        rows, columns = torch.triu_indices(channels, channels, device=inputs.device)
-        return moments[rows, columns] * _weights(channels, inputs.device)
+        return upper_triangle(moments)
 
     def transform(self, released: Tensor, input_shape: tuple[int, ...]) -> nn.Module:
         """The map of all places by one matrix."""
         channels = _channels(input_shape)
-        rows, columns = torch.triu_indices(channels, channels, device=released.device)
-        moments = torch.zeros(channels, channels, dtype=torch.float64, device=released.device)
-        moments[rows, columns] = released.double() / _weights(channels, released.device) / self.examples
-        values, vectors = torch.linalg.eigh(moments, UPLO="U")
+        values, vectors = torch.linalg.eigh(symmetric_matrix(released, channels) / self.examples)
         floor = self.noise_multiplier * math.sqrt(2 * channels) / self.examples
         return Whitened(((vectors * values.clamp_min(floor).rsqrt()) @ vectors.T).float())
 
@@ -161,14 +157,14 @@ class Whitened(nn.Module):
         self.register_buffer("matrix", matrix)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return _of_one_length((self.matrix @ inputs[..., None].flatten(2)).view_as(inputs))
+        return _of_one_length((self.matrix.to(inputs.dtype) @ inputs[..., None].flatten(2)).view_as(inputs))
 
 
 def _of_one_length(inputs: Tensor) -> Tensor:
     """Every input scaled to the root of its number of coordinates; zeros stay zeros."""
     rows = inputs.flatten(1)
     lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    scaled = rows * (math.sqrt(rows.shape[1]) / lengths.clamp_min(torch.finfo(rows.dtype).tiny))
+    scaled = rows / lengths.where(lengths > 0, 1.0) * math.sqrt(rows.shape[1])
     return scaled.view(inputs.shape)
 
 
@@ -176,23 +172,3 @@ def _channels(input_shape: tuple[int, ...]) -> int:
     if not input_shape:
         raise InputError("inputs: single numbers have no channels. Give each record a dimension of its own.")
     return input_shape[0]
-
-
-def _weights(channels: int, device: torch.device) -> Tensor:
-    """1 for the places on the diagonal, sqrt 2 for those above it."""
-    rows, columns = torch.triu_indices(channels, channels, device=device)
-    return torch.where(rows == columns, 1.0, math.sqrt(2)).double()
-
-
-def _unit_rows(rows: Tensor) -> Tensor:
-    """Rows of length 1; those of length zero or not finite become zero."""
-    rows = rows.where(rows.isfinite().all(1, keepdim=True), 0.0)
-    largest = rows.abs().amax(1, keepdim=True)  # first, so that no square overflows or vanishes
-    rows = rows / largest.where(largest > 0, 1.0)
-    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    return rows / lengths.where(lengths > 0, 1.0)
-
-
-def _on_grid(rows: Tensor, grid: float) -> Tensor:
-    """Coordinates rounded towards zero to multiples of the grid, rows no longer than 1."""
-    return (rows * (_MARGIN / grid)).trunc() * grid
