@@ -66,25 +66,24 @@ def _filtered(
 ) -> tuple[dict[str, ParameterGradients], Tensor, Tensor]:
     """What the sum is taken from, the norms before the filter, and those after it.
 
-    Both are wanted: what is not finite may come out of a filter as an ordinary number, and a wrong scale unseen.
+    Norms from before show a wrong scale, which a filter may hide. What is not finite stays so: it could come out of the
+    filter as an ordinary number.
     """
+    sources, norms = _measured(grads, bound, mask, strategies)
     if bound.filter is None:
-        sources, norms = _measured(grads, bound, mask, strategies)
         return sources, norms, norms
-    written = {name: grads.pop(name).written_out() for name in list(grads)}
-    _, norms = _measured(_direct(written), bound, mask, strategies)
-    filtered = {name: bound.filter(each) for name, each in written.items()}
-    sources, taken = _measured(_direct(filtered), bound, mask, strategies)
+    filtered = {}
+    for name in list(sources):
+        each = sources.pop(name).written_out()
+        filtered[name] = ParameterGradients([Direct(torch.where(torch.isfinite(each), bound.filter(each), each))])
+    sources, taken = _measured(filtered, bound, mask, strategies)
     return sources, norms, taken
 
 
 def _measured(
     grads: dict[str, ParameterGradients], bound: BoundClipping, mask: Tensor, strategies: Strategies
 ) -> tuple[dict[str, ParameterGradients], Tensor]:
-    found = {name: each.measured(strategies) for name, each in grads.items()}
+    """The gradients in the form that the sum is taken from, and the norms; ``grads`` is emptied."""
+    found = {name: grads.pop(name).measured(strategies) for name in list(grads)}
     norms = group_norms({name: squared for name, (squared, _) in found.items()}, bound, len(mask), mask.device)
     return {name: source for name, (_, source) in found.items()}, norms
-
-
-def _direct(written: Mapping[str, Tensor]) -> dict[str, ParameterGradients]:
-    return {name: ParameterGradients([Direct(each)]) for name, each in written.items()}
