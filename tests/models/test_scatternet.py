@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tacit.core.errors import InputError
-from tacit.models import build, scatter_cnn, scatter_features, scatter_linear
+from tacit.models import Scattering, balanced_scattering, build, scatter_cnn, scatter_features, scatter_linear
 
 
 @pytest.mark.parametrize(
@@ -79,3 +79,14 @@ def test_group_norm_has_no_parameters():
     assert isinstance(norm, nn.GroupNorm)
     assert norm.num_groups == 27
     assert not norm.affine
+
+
+def test_balanced_scattering_multiplies_orders_by_public_factors():
+    images = torch.rand(3, 2, 12, 12, generator=torch.Generator().manual_seed(1))
+    balanced = balanced_scattering((2, 12, 12))(images).view(3, 2, 81, 3, 3)
+    plain = Scattering((12, 12))(images).view(3, 2, 81, 3, 3)
+    for orders, factor in ((slice(0, 1), 1.0), (slice(1, 17), 3.0), (slice(17, None), 9.0)):
+        torch.testing.assert_close(balanced[:, :, orders], factor * plain[:, :, orders])
+    assert not balanced_scattering((2, 12, 12)).state_dict()
+    with pytest.raises(InputError, match="scattering takes images"):
+        balanced_scattering((12, 12))

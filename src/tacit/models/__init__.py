@@ -9,6 +9,7 @@ from tacit.models.registry import MODELS as MODELS
 from tacit.models.registry import build as build
 from tacit.models.registry import default_model as default_model
 from tacit.models.scattering import Scattering as Scattering
+from tacit.models.scatternet import balanced_scattering as balanced_scattering
 from tacit.models.scatternet import scatter_cnn as scatter_cnn
 from tacit.models.scatternet import scatter_features as scatter_features
 from tacit.models.scatternet import scatter_linear as scatter_linear

@@ -11,9 +11,11 @@ from torch import nn
 from tacit.core.errors import InputError
 from tacit.core.validation import check_count
 from tacit.models.scattering import Scattering
+from tacit.models.simple import Standardise
 
 _COLOUR = 128  # from so many channels on, features are those of colour images
 _SMALLEST = 4
+_FACTOR = 3.0  # by which the features of each order are about smaller than those of the order before
 
 
 def scatter_features(input_shape: Sequence[int], groups: int = 27) -> nn.Sequential:
@@ -33,6 +35,22 @@ def scatter_features(input_shape: Sequence[int], groups: int = 27) -> nn.Sequent
     if features % check_count("groups", groups):
         raise InputError(f"groups={groups}: must divide the {features} features. Take 9, 27 or 81.")
     return nn.Sequential(scattering, nn.GroupNorm(groups, features, affine=False))
+
+
+def balanced_scattering(input_shape: Sequence[int]) -> nn.Sequential:
+    """From images to scattering features, those of order 1 times 3 and those of order 2 times 9.
+
+    Wavelets leave little of an image, and wavelets of wavelets less. With public factors all orders have a share in
+    the length of a feature vector, which private statistics of such vectors are about: have `Centring` and
+    `ChannelWhitening` of `tacit.training.preparation` after it.
+    """
+    if len(input_shape) != 3:
+        raise InputError(f"input_shape={tuple(input_shape)}: scattering takes images (channels, height, width).")
+    scattering = Scattering(input_shape[1:])
+    first = scattering.scales * scattering.angles
+    sizes = [1.0, *[1 / _FACTOR] * first, *[1 / _FACTOR**2] * (scattering.channels - 1 - first)]
+    sizes *= check_count("channels", input_shape[0])
+    return nn.Sequential(scattering, Standardise([0.0] * len(sizes), sizes))
 
 
 def scatter_linear(input_shape: Sequence[int], classes: int) -> nn.Sequential:
