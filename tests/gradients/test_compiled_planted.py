@@ -102,3 +102,20 @@ def test_a_hidden_input_is_found_out_by_the_first_comparison(traced, monkeypatch
     grad(x)
     check_equal(grad(x), eager_twin(grad)(x))
     assert grad.compilation.startswith("eager")
+
+
+def test_rounding_of_gradients_next_to_nothing_is_no_difference(traced, monkeypatch):
+    """A loss that has gone to zero: of such gradients two programs agree on no digit."""
+
+    def compile_graph(trace, inputs):
+        def call(arguments):
+            *sums, norms = trace.graph(*arguments)
+            return [*(value + 1e-9 for value in sums), norms * 3]
+
+        return call
+
+    monkeypatch.setattr(compiling, "compile_graph", compile_graph)
+    grad, batch = traced(a_network(), lambda model, x, y: 1e-7 * cross_entropy(model, x, y)), images()
+    for _ in range(3):
+        grad(*batch)
+    assert grad.compilation == "compiled"
