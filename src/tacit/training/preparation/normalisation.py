@@ -13,7 +13,7 @@ from tacit.training.preparation.rows import on_grid, shortened_rows
 
 _GRID = 2.0**-30  # coordinates are whole multiples of this, so that sums over records are exact
 _EPSILON = 1e-5  # added to variances, as batch normalisation does
-_CHUNK = 4096
+_CHUNK = 256  # records at once: what caches hold
 
 
 @dataclasses.dataclass(frozen=True)

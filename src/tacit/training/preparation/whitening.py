@@ -19,7 +19,7 @@ from tacit.training.preparation.rows import on_grid, symmetric_matrix, unit_rows
 
 _FINE_GRID = 2.0**-30  # coordinates are multiples of this where they are summed
 _COARSE_GRID = 2.0**-16  # and of this where their products are, so that every sum is exact
-_CHUNK = 4096
+_CHUNK = 256  # records at once: what caches hold
 
 
 @dataclasses.dataclass(frozen=True)
