@@ -23,7 +23,7 @@ from tacit.gradients.tracing import Batch, trace
 _TOLERANCE = 5e-2  # an activation next to zero may fall on its other side, and deep networks make much of that
 _ROUGH_TOLERANCE = 0.5  # with operands cut to ten bits, gradients of deep networks differ visibly from pass to pass
 _FINE = 1e-5
-_NEGLIGIBLE = 1e-3  # of the clipping norm
+_NEGLIGIBLE = 1e-3  # of a gradient's norm
 _LOOKS = (10, 100, 1000)  # calls after which a program is compared again, the last one every so many
 _SHAPES = 4  # programs at most; a lot of any other shape runs eagerly
 
@@ -146,8 +146,9 @@ class CompiledEngine:
         if drew:  # the two differ by chance, but no example adds more than its bound
             agree = _distance(sums, {}) <= self.eager.largest_norm * float(mask.sum()) * (1 + _TOLERANCE)
         else:
-            # What is small beside the clipping norm is rounding, as where a loss has gone to zero.
-            least = _NEGLIGIBLE * self.eager.largest_norm
+            # What is small beside the others' gradients is rounding, as where an example's loss has gone to zero.
+            largest = float(torch.where(torch.isfinite(norms), norms, 0.0).amax())
+            least = _NEGLIGIBLE * min(largest, self.eager.largest_norm)
             agree = bool(
                 torch.allclose(found[mask], norms[mask], rtol=tolerance, atol=tolerance * least, equal_nan=True)
             )
