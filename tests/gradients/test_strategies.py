@@ -16,7 +16,7 @@ from tacit.gradients import clipped_grad, strategies, ways
 from tacit.gradients.contributions import Convolved, Direct, Outer
 from tacit.gradients.convolving import Geometry
 from tacit.gradients.strategies import STRATEGIES, Strategies, check_strategy
-from tacit.gradients.ways import Cost, Measured, Way
+from tacit.gradients.ways import Cost, Measured, Way, is_precise
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +79,17 @@ def test_a_forced_strategy_is_neither_timed_nor_remembered(name, cache, worth_ti
     Strategies(name).measure(an_image())
     assert not cache.exists()
     assert not strategies._memory()
+
+
+def test_a_forced_way_that_rounding_makes_imprecise_is_left_out():
+    """The norm would still be an upper bound, but far above the gradient's own."""
+    torch.manual_seed(0)
+    left, right = torch.randn(1, 1, 2048, 64), torch.randn(1, 1, 2048, 64)
+    use = Outer(left, right, torch.Size((64, 64)))
+    assert not is_precise(use, "gram")
+    exact = (left.double().transpose(2, 3) @ right.double()).flatten(1).norm(dim=1)
+    found = Strategies("gram").measure(use).squared.sqrt()
+    assert float(found / exact - 1) < 1e-2
 
 
 def test_a_layer_without_the_forced_way_takes_its_own(monkeypatch):

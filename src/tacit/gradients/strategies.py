@@ -43,7 +43,8 @@ class Strategies:
     """Chooses and runs ways.
 
     Args:
-        forced: the way to take wherever a layer has it, such as ``gram`` or ``keep``; by default the fastest.
+        forced: the way to take wherever a layer has it and rounding leaves it precise, such as ``gram`` or ``keep``;
+            by default the fastest.
     """
 
     def __init__(self, forced: str | None = None) -> None:
@@ -55,7 +56,7 @@ class Strategies:
         return ways[self._choose(use, ways)].measure(use)
 
     def _choose(self, use: Contribution, ways: dict[str, Way]) -> str:
-        if self._forced in ways:
+        if self._forced in ways and is_precise(use, self._forced):
             return self._forced
         if len(ways) == 1:
             return next(iter(ways))
