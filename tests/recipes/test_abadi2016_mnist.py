@@ -22,11 +22,12 @@ def test_published_setting_has_the_papers_noise_within_its_epsilon(target, noise
     configuration = configured(epsilon=target)
     plan = configuration.plan(60_000)
     assert plan.noise_multiplier == noise
-    assert configuration.preparations == (PrincipalComponents(60, pca_noise),)
+    (pca,) = configuration.preparations
+    assert pca == PrincipalComponents(60, pca_noise, pca.gain)
     assert plan.sampling_rate == pytest.approx(0.01)
-    assert plan.clipping == PerLayer({"hidden": 4.0, "output": 4.0})
+    assert plan.clipping == PerLayer(4.0)
     names = [name for name, _ in configuration.model((60,), 10).named_parameters()]
-    assert plan.clipping.bind(names).total == pytest.approx(4 * 2**0.5)  # what the noise is relative to
+    assert plan.clipping.bind(names).total == pytest.approx(4)  # what the noise is relative to
     claimed = epsilon(plan.event(), 1e-5, accountant="moments")
     assert claimed <= target
     assert plan.epsilon() < claimed  # privacy loss distributions are tighter

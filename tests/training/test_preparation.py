@@ -170,6 +170,8 @@ def test_map_projects_inputs_as_they_are():
     transform = prepare(make_plan(PrincipalComponents(12, 1.0)), inputs)
     lengths = transform(inputs).norm(dim=1)  # all dimensions kept: a rotation
     torch.testing.assert_close(lengths, inputs.flatten(1).norm(dim=1))
+    doubled = prepare(make_plan(PrincipalComponents(12, 1.0, gain=2.0)), inputs)
+    torch.testing.assert_close(doubled(inputs).norm(dim=1), 2 * lengths)
 
 
 def test_preparation_sees_the_maps_before_it():

@@ -116,7 +116,7 @@ def _percent(axes: Axes) -> None:
 
 
 def _legend(axes: Axes) -> None:
-    axes.legend(frameon=False, fontsize=8.5, labelcolor=INK)
+    axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, loc="best")
 
 
 def _scale(axes: Axes, values: Sequence[float | str]) -> None:

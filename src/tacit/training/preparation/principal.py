@@ -47,6 +47,7 @@ class PrincipalComponents:
     Args:
         dimensions: how many directions are kept.
         noise_multiplier: z.
+        gain: a public number that the projected inputs are multiplied with.
 
     References: Abadi et al., Deep Learning with Differential Privacy, 2016, section 4; Dwork et al., Analyze Gauss,
     2014.
@@ -54,10 +55,12 @@ class PrincipalComponents:
 
     dimensions: int
     noise_multiplier: float
+    gain: float = 1.0
 
     def __post_init__(self) -> None:
         check_count("dimensions", self.dimensions)
         check_positive("noise_multiplier", self.noise_multiplier)
+        check_positive("gain", self.gain)
 
     @property
     def mechanism(self) -> Gaussian:
@@ -81,7 +84,7 @@ class PrincipalComponents:
         moments = torch.zeros(size, size, dtype=torch.float64, device=released.device)
         moments[_upper(moments)] = released / _weights(moments)
         _, vectors = torch.linalg.eigh(moments, UPLO="U")
-        return Projection(vectors[:, -self.dimensions :].flip(1).float())
+        return Projection(vectors[:, -self.dimensions :].flip(1).float() * self.gain)
 
     def describe(self) -> str:
         """A clause for statements."""
