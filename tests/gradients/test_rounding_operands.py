@@ -31,7 +31,11 @@ def products_of_cut_operands(monkeypatch: pytest.MonkeyPatch, bits: int) -> Iter
     with monkeypatch.context() as patch:
         patch.setattr(ways, "_dot", lambda a, b: dot(cut(a, bits), cut(b, bits)))
         patch.setattr(ways, "product_norms", lambda a, b: tiles(cut(a, bits), cut(b, bits)))
-        patch.setattr(ways, "convolution_norms", lambda a, b, *more: image_tiles(cut(a, bits), cut(b, bits), *more))
+        patch.setattr(
+            ways,
+            "convolution_norms",
+            lambda a, b, *more, views: image_tiles(cut(a, bits), cut(b, bits), *more, views=views),
+        )
         yield
 
 
