@@ -209,12 +209,13 @@ def test_whitened_channels_are_nearly_uncorrelated_and_of_one_variance():
     torch.testing.assert_close(moments, torch.eye(3, dtype=torch.float64), atol=0.25, rtol=0)
 
 
-def test_directions_below_the_noise_are_not_blown_up():
-    preparation = ChannelWhitening(100, 1.0)
+@pytest.mark.parametrize("power", [1.0, 0.7])
+def test_directions_below_the_noise_are_not_blown_up(power):
+    preparation = ChannelWhitening(100, 1.0, power)
     released = upper_triangle(torch.diag(torch.tensor([50.0, 0.0, -3.0], dtype=torch.float64)))
     matrix = preparation.transform(released, (3, 8)).matrix.double()
     floor = math.sqrt(6) / 100
-    due = torch.diag(torch.tensor([0.5**-0.5, floor**-0.5, floor**-0.5], dtype=torch.float64))
+    due = torch.diag(torch.tensor([0.5, floor, floor], dtype=torch.float64) ** (-power / 2))
     torch.testing.assert_close(matrix, due, rtol=1e-5, atol=1e-6)
 
 
@@ -240,6 +241,12 @@ def test_maps_keep_the_shape_and_zeros_and_do_not_train(kind):
 def test_bad_parameters(kind, arguments, message):
     with pytest.raises(InputError, match=message):
         kind(*arguments)
+
+
+@pytest.mark.parametrize("power", [0.0, 1.1, -1.0])
+def test_powers_out_of_range_are_refused(power):
+    with pytest.raises(InputError, match="power="):
+        ChannelWhitening(10, 1.0, power)
 
 
 def test_inputs_without_channels_are_refused():

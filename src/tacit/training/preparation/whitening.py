@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.core.errors import InputError
-from tacit.core.validation import check_count, check_positive
+from tacit.core.validation import check_count, check_positive, check_probability
 from tacit.mechanisms import Gaussian
 from tacit.training.preparation.rows import on_grid, symmetric_matrix, unit_rows, upper_triangle
 
@@ -80,9 +80,10 @@ class ChannelWhitening:
 
     where E is symmetric and its entries on and above the diagonal are independent: :math:`N(0, z^2)` on it,
     :math:`N(0, z^2/2)` above. Over a **public** N that is :math:`V \mathrm{diag}(\lambda) V^\top`, and inputs become
-    :math:`V \mathrm{diag}(\max(\lambda, f))^{-1/2} V^\top x` at every place, scaled to the length :math:`\sqrt d`. The
+    :math:`V \mathrm{diag}(\max(\lambda, f))^{-a/2} V^\top x` at every place, scaled to the length :math:`\sqrt d`. The
     floor :math:`f = z \sqrt{2K} / N` is about the largest eigenvalue of the noise: what is below it cannot be told from
-    noise, and is left in the proportions it had.
+    noise, and is left in the proportions it had. With a = 1 all directions above it get the same variance; less leaves
+    those that vary most a larger share.
 
     **Sensitivity.** The statistic is the vector of the entries on the diagonal and :math:`\sqrt 2` times those above.
     One record moves it by the Frobenius norm of its matrix, which has no negative eigenvalue:
@@ -98,14 +99,17 @@ class ChannelWhitening:
     Args:
         examples: N, the public number of examples that sums are divided by.
         noise_multiplier: z.
+        power: a, above 0 and at most 1.
     """
 
     examples: int
     noise_multiplier: float
+    power: float = 1.0
 
     def __post_init__(self) -> None:
         check_count("examples", self.examples)
         check_positive("noise_multiplier", self.noise_multiplier)
+        check_probability("power", self.power, remedy="With 1 channels are whitened, with less in part.")
 
     @property
     def mechanism(self) -> Gaussian:
@@ -127,7 +131,7 @@ class ChannelWhitening:
         channels = _channels(input_shape)
         values, vectors = torch.linalg.eigh(symmetric_matrix(released, channels) / self.examples)
         floor = self.noise_multiplier * math.sqrt(2 * channels) / self.examples
-        return Whitened(((vectors * values.clamp_min(floor).rsqrt()) @ vectors.T).float())
+        return Whitened(((vectors * values.clamp_min(floor).pow(-self.power / 2)) @ vectors.T).float())
 
     def describe(self) -> str:
         """A clause for statements."""
