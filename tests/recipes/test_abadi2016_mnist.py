@@ -23,7 +23,7 @@ def test_published_setting_has_the_papers_noise_within_its_epsilon(target, noise
     plan = configuration.plan(60_000)
     assert plan.noise_multiplier == noise
     (pca,) = configuration.preparations
-    assert pca == PrincipalComponents(60, pca_noise, pca.gain)
+    assert pca == PrincipalComponents(60, pca_noise, pca.gain, pca.whitening)
     assert plan.sampling_rate == pytest.approx(0.01)
     assert plan.clipping == PerLayer(4.0)
     names = [name for name, _ in configuration.model((60,), 10).named_parameters()]

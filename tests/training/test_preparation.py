@@ -174,6 +174,24 @@ def test_map_projects_inputs_as_they_are():
     torch.testing.assert_close(doubled(inputs).norm(dim=1), 2 * lengths)
 
 
+@pytest.mark.parametrize("whitening", [0.5, 1.0])
+def test_whitening_evens_out_the_released_eigenvalues(whitening):
+    inputs = torch.randn(4000, 6) * torch.tensor([8.0, 4.0, 2.0, 2.0, 1.0, 1.0])
+    inputs = inputs / inputs.norm(dim=1, keepdim=True)
+    plain, white = (
+        prepare(make_plan(PrincipalComponents(6, 0.1, whitening=w)), inputs)(inputs).square().sum(0)
+        for w in (0.0, whitening)
+    )
+    torch.testing.assert_close(white.sum(), plain.sum(), rtol=1e-3, atol=0.0)
+    expected = plain ** (1 - whitening)
+    torch.testing.assert_close(white / white[0], expected / expected[0], rtol=0.01, atol=0.0)
+
+
+def test_whitening_stands_eigenvalues_that_noise_made_negative():
+    transform = prepare(make_plan(PrincipalComponents(12, 50.0, whitening=1.0)), torch.rand(3, 12))
+    assert transform(torch.rand(3, 12)).isfinite().all()
+
+
 def test_preparation_sees_the_maps_before_it():
     plan = make_plan(PrincipalComponents(6, 1.0), PrincipalComponents(2, 1.0))
     transform = prepare(plan, torch.rand(30, 12))

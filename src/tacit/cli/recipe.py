@@ -1,12 +1,15 @@
 """``tacit recipe``: published results again."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tacit.cli.console import Json, err, out, print_json, print_table, training_bar
 from tacit.cli.devices import Device, find_device
+
+if TYPE_CHECKING:
+    from tacit.recipes import Conditions
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -62,11 +65,11 @@ def run(
     json: Json = False,
 ) -> None:
     """Trains a recipe's models and compares with the published figure."""
-    from tacit.recipes import Conditions, find_recipe, run_recipe, split_settings, write_result
+    from tacit.recipes import find_recipe, run_recipe, split_settings, write_result
 
     recipe, changes = find_recipe(name), split_settings("--set", settings or [])
     recipe.configure(recipe.with_settings(changes))  # what is wrong is said before anything is loaded
-    conditions = Conditions(seeds=seeds, held_out=held_out, device=find_device(device))
+    conditions = conditions_for(seeds, held_out, device)
     with training_bar(seeds) as move:
         result = run_recipe(recipe, changes, conditions, move)
     if out_folder is not None:
@@ -93,6 +96,16 @@ def page(
         print_json({"page": str(written), "figures": [str(figure) for figure in figures]})
         return
     out.print(str(written), markup=False)
+
+
+def conditions_for(seeds: int, held_out: bool, device: Device) -> "Conditions":
+    """How to run it. On a CPU nothing is compiled: while a compiler traces, it changes how all modules are called."""
+    from tacit.recipes import Conditions
+    from tacit.training import Execution
+
+    where = find_device(device)
+    execution = Execution(compile=None if where.type == "cuda" else False)
+    return Conditions(seeds=seeds, held_out=held_out, device=where, execution=execution)
 
 
 def _show(result: dict[str, Any]) -> None:

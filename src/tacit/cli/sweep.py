@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from tacit.cli.console import Json, err, out, print_json, print_table, training_bar
-from tacit.cli.devices import Device, find_device
-from tacit.cli.recipe import HeldOut, Seeds, Settings, Where
+from tacit.cli.devices import Device
+from tacit.cli.recipe import HeldOut, Seeds, Settings, Where, conditions_for
 
 
 def sweep(
@@ -22,12 +22,12 @@ def sweep(
     json: Json = False,
 ) -> None:
     """Trains for every value of one or more knobs: epsilon, clip, batch_size, learning_rate, noise_multiplier, …"""
-    from tacit.recipes import Conditions, find_subject, read_axes, run_sweep, split_settings, write_result
+    from tacit.recipes import find_subject, read_axes, run_sweep, split_settings, write_result
     from tacit.reporting.results_figures import sweep as draw
 
     axes, changes = read_axes(over), split_settings("--set", settings or [])
     subject = find_subject(dataset)
-    conditions = Conditions(seeds=seeds, held_out=held_out, device=find_device(device))
+    conditions = conditions_for(seeds, held_out, device)
     with training_bar(seeds * math.prod(len(axis.values) for axis in axes)) as move:
         result = run_sweep(subject, axes, changes, conditions, move)
     words = [*(f"{key}={value}" for key, value in changes.items()), "sweep", *(axis.key for axis in axes)]

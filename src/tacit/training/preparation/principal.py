@@ -48,6 +48,8 @@ class PrincipalComponents:
         dimensions: how many directions are kept.
         noise_multiplier: z.
         gain: a public number that the projected inputs are multiplied with.
+        whitening: w from 0 to 1: direction j is divided by the power w / 2 of its released eigenvalue, and all are
+            scaled so that the sum of the eigenvalues stays. 1 makes all directions equally strong.
 
     References: Abadi et al., Deep Learning with Differential Privacy, 2016, section 4; Dwork et al., Analyze Gauss,
     2014.
@@ -56,11 +58,14 @@ class PrincipalComponents:
     dimensions: int
     noise_multiplier: float
     gain: float = 1.0
+    whitening: float = 0.0
 
     def __post_init__(self) -> None:
         check_count("dimensions", self.dimensions)
         check_positive("noise_multiplier", self.noise_multiplier)
         check_positive("gain", self.gain)
+        if not 0 <= self.whitening <= 1:
+            raise InputError(f"whitening={self.whitening!r}: must lie between 0 and 1.")
 
     @property
     def mechanism(self) -> Gaussian:
@@ -83,8 +88,16 @@ class PrincipalComponents:
         size = torch.Size(input_shape).numel()
         moments = torch.zeros(size, size, dtype=torch.float64, device=released.device)
         moments[_upper(moments)] = released / _weights(moments)
-        _, vectors = torch.linalg.eigh(moments, UPLO="U")
-        return Projection(vectors[:, -self.dimensions :].flip(1).float() * self.gain)
+        values, vectors = torch.linalg.eigh(moments, UPLO="U")
+        directions = vectors[:, -self.dimensions :].flip(1)
+        factors = self._factors(values[-self.dimensions :].flip(0))
+        return Projection((directions * factors).float())
+
+    def _factors(self, eigenvalues: Tensor) -> Tensor:
+        """What each direction is multiplied with; noise may leave eigenvalues that are not positive."""
+        strengths = eigenvalues.clamp(min=1.0)
+        factors = strengths ** (-self.whitening / 2)
+        return self.gain * factors * (strengths.sum() / (strengths * factors.square()).sum()).sqrt()
 
     def describe(self) -> str:
         """A clause for statements."""
