@@ -25,7 +25,6 @@ from tacit.training.preparation import prepare, prepared
 from tacit.training.run_folder import command_line, hardware, now, versions
 
 HELD_OUT = 5000
-_POINTS = 20
 
 Progress = Callable[[int, int, int, float], None]
 """Called now and then with the model's number, the steps done, how many it takes and epsilon so far."""
@@ -41,12 +40,14 @@ class Conditions:
             Whatever is chosen must be chosen so.
         device: where.
         execution: how fast.
+        points: at how many steps epsilon and accuracy are looked at on the way.
     """
 
     seeds: int = 1
     held_out: bool = False
     device: torch.device = dataclasses.field(default_factory=lambda: torch.device("cpu"))
     execution: Execution = dataclasses.field(default_factory=Execution)
+    points: int = 20
 
     def __post_init__(self) -> None:
         check_count("seeds", self.seeds)
@@ -127,7 +128,7 @@ def measure(configuration: Configuration, conditions: Conditions, progress: Prog
     if conditions.held_out:
         data = hold_out(data)
     plan = configuration.plan(len(data.train))
-    curve = _curve(plan)
+    curve = _curve(plan, conditions.points)
     accuracies, seconds, history, engine = [], [], [], ""
     for seed in range(conditions.seeds):
         started = time.perf_counter()
@@ -193,9 +194,9 @@ def _train(
     return result.model, seen, points, result.engine
 
 
-def _curve(plan: DPSGD) -> dict[int, float]:
+def _curve(plan: DPSGD, points: int) -> dict[int, float]:
     """Epsilon at the steps that are looked at."""
-    steps = {max(1, round(plan.steps * k / _POINTS)) for k in range(1, _POINTS + 1)}
+    steps = {max(1, round(plan.steps * k / points)) for k in range(1, points + 1)}
     return {step: plan.epsilon(step) for step in sorted(steps)}
 
 

@@ -18,6 +18,8 @@ from tacit.recipes.recipe import Recipe
 from tacit.recipes.running import Conditions, Progress, measure
 from tacit.training.run_folder import command_line, hardware, now, versions
 
+_POINTS = 4  # a row shows its end alone; this much moves the progress bar
+
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
@@ -66,6 +68,7 @@ def run_sweep(
         for values in itertools.product(*(axis.values for axis in axes))
     ]
     configurations = [subject.configure(subject.with_settings(combination)) for combination in combinations]
+    conditions = dataclasses.replace(conditions, points=_POINTS)
     rows: list[dict[str, Any]] = []
     plans: list[DPSGD] = []
     measured_on = ""
