@@ -44,8 +44,8 @@ class _Level:
 
 _LEVELS: Mapping[float, _Level] = {
     0.5: _Level(noise=8.0, pca_noise=16.0, epochs=29, gain=1.0, average=0.998),
-    2.0: _Level(noise=4.0, pca_noise=7.0, epochs=215, gain=1.0, average=0.9995),
-    8.0: _Level(noise=2.0, pca_noise=4.0, epochs=400, gain=2.0, average=0.9995),
+    2.0: _Level(noise=4.0, pca_noise=7.0, epochs=215, gain=0.5, average=0.9995),
+    8.0: _Level(noise=2.0, pca_noise=4.0, epochs=500, gain=1.0, average=0.9995),
 }
 
 
