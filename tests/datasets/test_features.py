@@ -49,6 +49,13 @@ def test_a_second_time_reads_what_was_kept(tmp_path):
     assert second.seen == 6  # the probes alone
 
 
+def test_progress_is_told_where_features_are_computed(tmp_path):
+    told = []
+    for _ in range(2):
+        with_features(small(), Counting(), folder=tmp_path, report=lambda done, inputs: told.append((done, inputs)))
+    assert told == [(20, 20), (6, 6)]
+
+
 def test_other_data_and_other_maps_have_files_of_their_own(tmp_path):
     with_features(small(), Counting(2.0), folder=tmp_path)
     changed = small()

@@ -14,10 +14,11 @@ from tacit.core.plain import to_json
 from tacit.datasets import load
 from tacit.recipes import Conditions, Published, Recipe, find_recipe, run_recipe
 from tacit.recipes.recipe import Configuration
-from tacit.recipes.running import hold_out, measure
+from tacit.recipes.running import FEATURES, TRAINING, hold_out, measure
 from tacit.recipes.sweeping import find_subject, read_axes, run_sweep
 from tacit.training import PrincipalComponents
 from tacit.training import preparation as preparation_room
+from tacit.training.preparation import Centring
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +74,21 @@ def test_epsilon_is_that_of_the_plan_with_its_preparation():
     assert 0.99 < result["epsilon"] <= 1.0
     assert "DP-PCA to 30 dimensions" in result["statement"]
     assert result["epsilon_by_accountant"]["pld"] == pytest.approx(result["epsilon"])
+
+
+def test_features_are_computed_in_view_and_preparations_made_for_the_examples_there_are(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    moved, examples = [], len(load("digits").train)
+    configuration = dataclasses.replace(
+        configure(Knobs()),
+        features=lambda shape: nn.Flatten() if shape == (1, 8, 8) else None,
+        preparations=lambda examples: (Centring(examples, 10.0),),
+    )
+    outcome = measure(configuration, Conditions(held_out=True), lambda *done: moved.append(done))
+    assert outcome.plan.preparations == (Centring(outcome.plan.examples, 10.0),)
+    assert outcome.plan.examples < examples
+    assert moved[0] == (0, examples, examples, 0.0, FEATURES)
+    assert moved[-1] == (0, 5, 5, outcome.plan.epsilon(), TRAINING)
 
 
 def test_every_seed_prepares_anew(monkeypatch):

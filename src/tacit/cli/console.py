@@ -1,8 +1,8 @@
 """What all commands share: results on standard output, prose and progress on standard error."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import typer
 from rich.console import Console
@@ -16,6 +16,15 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else there.")]
 Delta = Annotated[float, typer.Option(help="The delta of the guarantee, well below 1 / number of examples.")]
+
+
+_TRAINING = "training"
+
+
+class Move(Protocol):
+    """Moves a progress bar."""
+
+    def __call__(self, model: int, step: int, steps: int, epsilon: float, doing: str = _TRAINING, /) -> None: ...
 
 
 class Interrupted(Exception):  # noqa: N818 - named as what it is
@@ -38,10 +47,11 @@ def print_table(title: str, headers: Iterable[str], rows: Iterable[Iterable[str]
 
 
 @contextmanager
-def training_bar(models: int) -> Iterator[Callable[[int, int, int, float], None]]:
+def training_bar(models: int) -> Iterator[Move]:
     """A progress bar with epsilon so far and the time left; yields the function that moves it.
 
-    The function takes the model's number, the steps done, how many steps it takes, and epsilon so far.
+    The function takes the model's number, the steps done, how many steps it takes, epsilon so far, and what goes on
+    if it is not training: that leaves the bar where it is.
     """
     columns = (
         SpinnerColumn(),
@@ -54,11 +64,12 @@ def training_bar(models: int) -> Iterator[Callable[[int, int, int, float], None]
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task("training", total=models, step=0, steps="…", epsilon=0.0)
+        task = bar.add_task(_TRAINING, total=models, step=0, steps="…", epsilon=0.0)
 
-        def move(model: int, step: int, steps: int, epsilon: float) -> None:
-            name = "training" if models == 1 else f"training model {model + 1} of {models}"
-            done = model + step / steps
+        def move(model: int, step: int, steps: int, epsilon: float, doing: str = _TRAINING) -> None:
+            trains = doing == _TRAINING
+            name = f"{doing} model {model + 1} of {models}" if trains and models > 1 else doing
+            done = model + step / steps if trains else model
             bar.update(task, description=name, completed=done, step=step, steps=steps, epsilon=epsilon)
 
         yield move

@@ -22,10 +22,17 @@ _NAME = "features"
 
 FeatureMap = Callable[[Tensor], Tensor]
 """From a batch of inputs to a batch of features, one row for each."""
+Report = Callable[[int, int], None]
+"""Called now and then with the rows done and how many there are, of one split."""
 
 
 def with_features(
-    dataset: DataSet, transform: FeatureMap, *, half: bool = False, folder: Path | None = None
+    dataset: DataSet,
+    transform: FeatureMap,
+    *,
+    half: bool = False,
+    folder: Path | None = None,
+    report: Report | None = None,
 ) -> DataSet:
     """The data set with the features of its inputs in the place of the inputs.
 
@@ -42,15 +49,17 @@ def with_features(
         transform: the map; float32 comes back from it.
         half: keeps float16 on disk, half the size; features come back as float32 with 11 significant bits.
         folder: where the files go, instead of the cache folder.
+        report: told of the progress, where features are computed.
     """
     place = cache_folder() / _NAME if folder is None else folder
     train, test = (
-        Split(_features(split.inputs, transform, half, place), split.targets) for split in (dataset.train, dataset.test)
+        Split(_features(split.inputs, transform, half, place, report), split.targets)
+        for split in (dataset.train, dataset.test)
     )
     return dataclasses.replace(dataset, train=train, test=test, input_shape=tuple(train.inputs.shape[1:]))
 
 
-def _features(inputs: Tensor, transform: FeatureMap, half: bool, folder: Path) -> Tensor:
+def _features(inputs: Tensor, transform: FeatureMap, half: bool, folder: Path, report: Report | None) -> Tensor:
     probes = _checked(transform(inputs[:_PROBES]), inputs[:_PROBES])
     path = folder / f"{_digest(inputs, probes, half)}.safetensors"
     kept = _read(path, (len(inputs), *probes.shape[1:]))
@@ -60,6 +69,8 @@ def _features(inputs: Tensor, transform: FeatureMap, half: bool, folder: Path) -
     for start in range(0, len(inputs), _AT_ONCE):
         batch = inputs[start : start + _AT_ONCE]
         features[start : start + _AT_ONCE] = _checked(transform(batch), batch)
+        if report is not None:
+            report(start + len(batch), len(inputs))
     kept = features.half() if half else features
     if half and not torch.equal(kept.isfinite(), features.isfinite()):
         raise InputError("half=True: some feature is too large for float16. Leave it out, or scale the features.")

@@ -8,7 +8,8 @@ from torch import nn
 
 from tacit.clipping import Clipping
 from tacit.core.errors import InputError
-from tacit.datasets import DataSet, load
+from tacit.datasets import DataSet, load, with_features
+from tacit.datasets.features import FeatureMap, Report
 from tacit.gradients.losses import LossFunction
 from tacit.plan import DPSGD, Preparation
 from tacit.recipes.knobs import changed
@@ -20,6 +21,7 @@ PUBLISHED, RECALIBRATED = "published", "recalibrated"
 
 Build = Callable[[tuple[int, ...], int], nn.Module]
 """A model for the shape of one input and the number of classes."""
+Preparations = tuple[Preparation, ...]
 Schedule = Callable[[int], float]
 """The factor on the learning rate of a step, counted from 0."""
 
@@ -43,8 +45,10 @@ class Configuration:
         learning_rate, optimizer, schedule: of the update; the optimizer by name.
         epsilon, noise_multiplier: one of them, the other is found; epsilon by privacy loss distributions.
         delta: of the guarantee.
-        features: a public map of the data set that learns nothing from it, such as a scattering transform.
-        preparations: private looks at the data before training, in the same account.
+        features: for the shape of one input, a public map of inputs that learns nothing from the data, such as a
+            scattering transform.
+        preparations: private looks at the data before training, in the same account; or what makes them for a public
+            number of examples.
         average: decay of the moving average of the weights; None for the last iterate.
         loss: one loss an example.
     """
@@ -61,8 +65,8 @@ class Configuration:
     delta: float = DELTA
     optimizer: str = "sgd"
     schedule: Schedule = constant
-    features: Callable[[DataSet], DataSet] | None = None
-    preparations: tuple[Preparation, ...] = ()
+    features: Callable[[tuple[int, ...]], FeatureMap] | None = None
+    preparations: Preparations | Callable[[int], Preparations] = ()
     average: float | None = None
     loss: LossFunction = classification_loss
 
@@ -86,13 +90,15 @@ class Configuration:
             delta=self.delta,
             epsilon=self.epsilon,
             noise_multiplier=self.noise_multiplier,
-            preparations=self.preparations,
+            preparations=self.preparations(examples) if callable(self.preparations) else self.preparations,
         )
 
-    def load(self) -> DataSet:
-        """The data set with its features."""
+    def load(self, report: Report | None = None) -> DataSet:
+        """The data set with its features, which are kept on disk."""
         data = load(self.dataset)
-        return data if self.features is None else self.features(data)
+        if self.features is None:
+            return data
+        return with_features(data, self.features(data.input_shape), report=report)
 
 
 @dataclasses.dataclass(frozen=True)

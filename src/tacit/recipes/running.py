@@ -26,8 +26,11 @@ from tacit.training.run_folder import command_line, hardware, now, versions
 
 HELD_OUT = 5000
 
-Progress = Callable[[int, int, int, float], None]
-"""Called now and then with the model's number, the steps done, how many it takes and epsilon so far."""
+FEATURES, TRAINING = "features", "training"
+
+Progress = Callable[[int, int, int, float, str], None]
+"""Called now and then with the model's number, the steps done, how many it takes, epsilon so far, and what goes on:
+`FEATURES`, whose steps are inputs, or `TRAINING`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +127,7 @@ def run_recipe(
 
 def measure(configuration: Configuration, conditions: Conditions, progress: Progress) -> Outcome:
     """Trains and tests one configuration over all seeds; each seed takes noise of its own from the system."""
-    data = configuration.load()
+    data = configuration.load(lambda done, inputs: progress(0, done, inputs, 0.0, FEATURES))
     if conditions.held_out:
         data = hold_out(data)
     plan = configuration.plan(len(data.train))
@@ -175,7 +178,7 @@ def _train(
 
     def after_step(step: int, current: nn.Module) -> None:
         if step in curve:
-            progress(seed, step, plan.steps, curve[step])
+            progress(seed, step, plan.steps, curve[step], TRAINING)
             if step < plan.steps:
                 points.append(_point(seed, plan, step, curve, evaluate(current, seen.test, seen.task)))
 

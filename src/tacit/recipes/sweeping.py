@@ -107,7 +107,7 @@ def run_sweep(
 
 def _shifted(progress: Progress, first: int) -> Progress:
     """Models are counted over all rows."""
-    return lambda model, step, steps, spent: progress(first + model, step, steps, spent)
+    return lambda model, step, steps, spent, doing: progress(first + model, step, steps, spent, doing)
 
 
 def _together(plans: Sequence[DPSGD], seeds: int) -> float:
