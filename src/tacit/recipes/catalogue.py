@@ -6,10 +6,14 @@ from types import MappingProxyType
 from typing import Any
 
 from tacit.core.validation import check_choice
-from tacit.recipes import abadi2016_mnist
+from tacit.recipes import abadi2016_mnist, scatter_linear
 from tacit.recipes.recipe import Recipe
 
-RECIPES: Mapping[str, Recipe] = MappingProxyType({recipe.name: recipe for recipe in (abadi2016_mnist.RECIPE,)})
+_ALL = (
+    abadi2016_mnist.RECIPE,
+    *scatter_linear.RECIPES,
+)
+RECIPES: Mapping[str, Recipe] = MappingProxyType({recipe.name: recipe for recipe in _ALL})
 
 
 def find_recipe(name: str) -> Recipe:

@@ -4,20 +4,23 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from tacit.clipping import Clipping
 from tacit.core.errors import InputError
-from tacit.datasets import DataSet, load, with_features
+from tacit.datasets import DataSet, Split, load, with_features
 from tacit.datasets.features import FeatureMap, Report
 from tacit.gradients.losses import LossFunction
 from tacit.plan import DPSGD, Preparation
 from tacit.recipes.knobs import changed
 from tacit.sampling import steps_for_epochs
 from tacit.training.evaluation import classification_loss
+from tacit.training.preparation import prepared
+from tacit.training.views import Augment
 
 DELTA = 1e-5
-PUBLISHED, RECALIBRATED = "published", "recalibrated"
+PUBLISHED, RECALIBRATED, OWN = "published", "recalibrated", "own"
 
 Build = Callable[[tuple[int, ...], int], nn.Module]
 """A model for the shape of one input and the number of classes."""
@@ -30,6 +33,25 @@ def constant(step: int) -> float:
     """No schedule."""
     del step
     return 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Readout:
+    """A first phase that trains what stands after a trunk, on the trunk's outputs, computed once for every example.
+
+    The trunk must be public, such as one that was trained on noise: then its outputs cost no privacy.
+
+    Attributes:
+        steps: how many of the run's steps it takes; at most all of them.
+        learning_rate: constant.
+        trunk: of a model and images, the outputs; an augmentation's views come before it.
+        network: of a model, what stands after the trunk, with the model's own parameters.
+    """
+
+    steps: int
+    learning_rate: float
+    trunk: Callable[[Any, Tensor], Tensor]
+    network: Callable[[Any], nn.Module]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +73,9 @@ class Configuration:
             number of examples.
         average: decay of the moving average of the weights; None for the last iterate.
         loss: one loss an example.
+        augment: makes, for a generator on the training device, what changes every batch on its way to the loss.
+        readout: trains the last layers alone first, with the first of the steps.
+        at_once: how many examples a GPU works on at once, where a whole lot does not fit.
     """
 
     dataset: str
@@ -69,6 +94,9 @@ class Configuration:
     preparations: Preparations | Callable[[int], Preparations] = ()
     average: float | None = None
     loss: LossFunction = classification_loss
+    augment: Callable[[torch.Generator], Augment] | None = None
+    readout: Readout | None = None
+    at_once: int | None = None
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
@@ -93,12 +121,21 @@ class Configuration:
             preparations=self.preparations(examples) if callable(self.preparations) else self.preparations,
         )
 
-    def load(self, report: Report | None = None) -> DataSet:
-        """The data set with its features, which are kept on disk."""
+    def load(self, device: torch.device, report: Report | None = None) -> DataSet:
+        """The data set on the device, with its features. A CPU keeps those on disk; a GPU makes them in less time."""
         data = load(self.dataset)
+        if device.type != "cpu":
+            data = dataclasses.replace(data, train=_moved(data.train, device), test=_moved(data.test, device))
         if self.features is None:
             return data
-        return with_features(data, self.features(data.input_shape), report=report)
+        features = self.features(data.input_shape)
+        if device.type == "cpu" or not isinstance(features, nn.Module):
+            return with_features(data, features, report=report)
+        return prepared(data, features.to(device))
+
+
+def _moved(split: Split, device: torch.device) -> Split:
+    return Split(split.inputs.to(device), split.targets.to(device))
 
 
 @dataclasses.dataclass(frozen=True)
