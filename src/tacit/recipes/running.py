@@ -16,6 +16,7 @@ from tacit.core.validation import check_count
 from tacit.datasets import DataSet, Split
 from tacit.datasets.partition import public_uniforms
 from tacit.plan import DPSGD
+from tacit.recipes.phases import Phase, phases
 from tacit.recipes.recipe import Configuration, Recipe
 from tacit.training.evaluation import evaluate
 from tacit.training.execution import Execution
@@ -127,7 +128,7 @@ def run_recipe(
 
 def measure(configuration: Configuration, conditions: Conditions, progress: Progress) -> Outcome:
     """Trains and tests one configuration over all seeds; each seed takes noise of its own from the system."""
-    data = configuration.load(lambda done, inputs: progress(0, done, inputs, 0.0, FEATURES))
+    data = configuration.load(conditions.device, lambda done, inputs: progress(0, done, inputs, 0.0, FEATURES))
     if conditions.held_out:
         data = hold_out(data)
     plan = configuration.plan(len(data.train))
@@ -167,34 +168,42 @@ def _train(
     seen = prepared(data, prepare(plan, data.train.inputs, randomness=randomness)) if plan.preparations else data
     torch.manual_seed(seed)  # initial weights; noise and sampling have a source of their own
     model = configuration.model(seen.input_shape, seen.classes).to(conditions.device)
-    bound = plan.clipping.bind([name for name, _ in model.named_parameters()]).total
-    optimizer = make_optimizer(
+    points: list[dict[str, Any]] = []
+    engine = ""
+    for phase in phases(configuration, model, seen.train, plan, seed, conditions.execution):
+
+        def after_step(step: int, _: nn.Module, before: int = phase.steps_before) -> None:
+            if step + before in curve:
+                progress(seed, step + before, plan.steps, curve[step + before], TRAINING)
+                if step + before < plan.steps:
+                    accuracy = evaluate(model, seen.test, seen.task)
+                    points.append(_point(seed, plan, step + before, curve, accuracy))
+
+        optimizer = _optimizer(configuration, phase)
+        engine = fit(
+            phase.network,
+            configuration.loss,
+            phase.records,
+            phase.plan,
+            optimizer=optimizer,
+            scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, phase.schedule),
+            average_decay=configuration.average,
+            randomness=randomness,
+            execution=phase.execution,
+            callbacks=[after_step],
+        ).engine
+    return model, seen, points, engine
+
+
+def _optimizer(configuration: Configuration, phase: Phase) -> torch.optim.Optimizer:
+    plan = phase.plan
+    bound = plan.clipping.bind([name for name, _ in phase.network.named_parameters()]).total
+    return make_optimizer(
         configuration.optimizer,
-        model.parameters(),
-        configuration.learning_rate,
+        phase.network.parameters(),
+        phase.learning_rate,
         noise_scale=plan.noise_multiplier * bound / plan.expected_batch_size,
     )
-    points: list[dict[str, Any]] = []
-
-    def after_step(step: int, current: nn.Module) -> None:
-        if step in curve:
-            progress(seed, step, plan.steps, curve[step], TRAINING)
-            if step < plan.steps:
-                points.append(_point(seed, plan, step, curve, evaluate(current, seen.test, seen.task)))
-
-    result = fit(
-        model,
-        configuration.loss,
-        seen.train,
-        plan,
-        optimizer=optimizer,
-        scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, configuration.schedule),
-        average_decay=configuration.average,
-        randomness=randomness,
-        execution=conditions.execution,
-        callbacks=[after_step],
-    )
-    return result.model, seen, points, result.engine
 
 
 def _curve(plan: DPSGD, points: int) -> dict[int, float]:
