@@ -12,7 +12,7 @@ from tacit.ledger import Account, Reservation, unlimited
 from tacit.plan import DPSGD
 from tacit.plan.preparation import Preparation
 
-_CHUNK = 4096
+_CHUNK = 256  # records at once: what caches hold
 
 
 def prepare(
@@ -46,9 +46,9 @@ def prepare(
     source = (randomness or Randomness()).fork()
     with _reserve(plan, account, run) as reservation:
         for number, preparation in enumerate(plan.preparations):
-            transform = _release(preparation, inputs, reservation, source, number)
-            transforms.append(transform)
-            inputs = apply(transform, inputs)
+            if transforms:
+                inputs = apply(transforms[-1], inputs)
+            transforms.append(_release(preparation, inputs, reservation, source, number))
     return nn.Sequential(*transforms)
 
 
@@ -56,9 +56,11 @@ def prepare(
 def apply(transform: nn.Module, inputs: Tensor) -> Tensor:
     """The map on all inputs, in chunks and in evaluation mode."""
     transform.eval()
-    if not len(inputs):
-        return transform(inputs)  # type: ignore[no-any-return]
-    return torch.cat([transform(chunk) for chunk in torch.split(inputs, _CHUNK)])
+    first = transform(inputs[:_CHUNK])
+    results: Tensor = first.new_empty(len(inputs), *first.shape[1:])
+    for start in range(0, len(inputs), _CHUNK):
+        results[start : start + _CHUNK] = transform(inputs[start : start + _CHUNK])
+    return results
 
 
 def prepared(dataset: DataSet, transform: nn.Module) -> DataSet:

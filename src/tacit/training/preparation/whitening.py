@@ -168,7 +168,7 @@ def _of_one_length(inputs: Tensor) -> Tensor:
     """Every input scaled to the root of its number of coordinates; zeros stay zeros."""
     rows = inputs.flatten(1)
     lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    scaled = rows / lengths.where(lengths > 0, 1.0) * math.sqrt(rows.shape[1])
+    scaled = rows * (math.sqrt(rows.shape[1]) / lengths.where(lengths > 0, 1.0))
     return scaled.view(inputs.shape)
 
 
