@@ -6,12 +6,23 @@ from types import MappingProxyType
 from typing import Any
 
 from tacit.core.validation import check_choice
-from tacit.recipes import abadi2016_mnist, scatter_linear
+from tacit.recipes import (
+    abadi2016_cifar10,
+    abadi2016_mnist,
+    noise_prior_cifar10,
+    scale_cifar10,
+    scatter_cifar10,
+    scatter_linear,
+)
 from tacit.recipes.recipe import Recipe
 
 _ALL = (
     abadi2016_mnist.RECIPE,
     *scatter_linear.RECIPES,
+    abadi2016_cifar10.RECIPE,
+    *scatter_cifar10.RECIPES,
+    scale_cifar10.RECIPE,
+    noise_prior_cifar10.RECIPE,
 )
 RECIPES: Mapping[str, Recipe] = MappingProxyType({recipe.name: recipe for recipe in _ALL})
 

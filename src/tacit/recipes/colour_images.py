@@ -1,0 +1,49 @@
+"""What the recipes on colour images share: random views, half precision, levels of epsilon."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+
+from tacit.core.validation import check_count, check_positive
+from tacit.training.augmentation import self_mixup, views
+from tacit.training.views import Augment
+
+DATASET = "cifar10-jpeg"
+Level = TypeVar("Level")
+
+
+def random_views(count: int, *, mixtures: int = 0) -> Callable[[Generator], Augment]:
+    """Makes ``count`` random crops and flips of each image, and so many mixtures of two of them (`self_mixup`).
+
+    For a loss `over_views`: all of them are one example, whose gradient is clipped once.
+    """
+    check_count("multiplicity", count)
+    check_count("mixtures", mixtures, minimum=0)
+
+    def make(generator: Generator) -> Augment:
+        def augment(images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+            made = views(images, count, generator)
+            if mixtures:
+                made = torch.cat([made, self_mixup(made, mixtures, generator)], dim=1)
+            return made, targets
+
+        return augment
+
+    return make
+
+
+def half_precision_loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy, one for each example; on a GPU the model computes in bfloat16."""
+    with torch.autocast(inputs.device.type, dtype=torch.bfloat16, enabled=inputs.is_cuda):
+        logits: Tensor = model(inputs)
+    return F.cross_entropy(logits.float(), targets, reduction="none")
+
+
+def nearest(levels: Mapping[float, Level], epsilon: float) -> Level:
+    """What was chosen for this epsilon, or for the nearest one by ratio."""
+    check_positive("epsilon", epsilon)
+    return levels[min(levels, key=lambda known: abs(math.log(known / epsilon)))]

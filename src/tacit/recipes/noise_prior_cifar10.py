@@ -1,0 +1,139 @@
+"""A prior from noise: features that were learned from random images alone, then trained in private on cifar10-jpeg.
+
+DP-RandP of Tang et al. (2023) in three phases. The first reads no data and costs nothing: a wide residual network
+learns from random processes, once (`tacit.training.noise_prior`). The second trains normalisation and head on its
+features, the third all weights; both with lots of one plan, the same noise, in one account.
+
+Where no prior lies in the folder ``prior`` it is made there, which takes minutes on a GPU and is refused on a CPU.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from tacit.clipping import Flat
+from tacit.core.errors import InputError
+from tacit.core.validation import check_choice
+from tacit.datasets.locating import cache_folder
+from tacit.models.wide_resnet import WideResNet
+from tacit.recipes.colour_images import DATASET, half_precision_loss, nearest, random_views
+from tacit.recipes.recipe import DELTA, OWN, PUBLISHED, RECALIBRATED, Configuration, Published, Readout, Recipe
+from tacit.recipes.scale_cifar10 import examples_at_once
+from tacit.training.noise_prior import NoisePrior, load_prior, pretrain_on_noise
+from tacit.training.optimizers import schedule_factor
+from tacit.training.views import over_views
+
+_FOLDER = "noise-prior"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Level:
+    """What a setting has for an epsilon."""
+
+    readout_steps: int
+    readout_rate: float
+    steps: int
+    learning_rate: float
+    multiplicity: int
+    average: float
+    noise: float | None = None
+
+
+_PUBLISHED: Mapping[float, _Level] = {1.0: _Level(98, 15.0, 875, 0.4, 16, 0.9999, 9.3)}
+_OWN: Mapping[float, _Level] = {
+    1.0: _Level(100, 15.0, 200, 0.5, 4, 0.98),
+    2.0: _Level(100, 15.0, 250, 0.7, 4, 0.98),
+    3.0: _Level(100, 15.0, 250, 1.0, 4, 0.98),
+    8.0: _Level(100, 15.0, 300, 2.0, 4, 0.98),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Knobs:
+    """What may be changed; None is what the setting has for this epsilon.
+
+    ``steps`` are those of both private phases; as many as ``readout_steps`` train the head alone.
+    """
+
+    epsilon: float = 3.0
+    setting: str = OWN
+    prior: str | None = None
+    readout_steps: int | None = None
+    readout_rate: float | None = None
+    steps: int | None = None
+    learning_rate: float | None = None
+    multiplicity: int | None = None
+    average: float | None = None
+    schedule: str = "constant"
+    mixtures: int = 0
+    batch_size: int = 4096
+    clip: float = 1.0
+    delta: float = DELTA
+
+
+def configure(knobs: Knobs) -> Configuration:
+    """The run for these knobs."""
+    check_choice("setting", knobs.setting, (OWN, PUBLISHED, RECALIBRATED))
+    level = _level(knobs)
+    folder = cache_folder() / _FOLDER if knobs.prior is None else Path(knobs.prior)
+    return Configuration(
+        dataset=DATASET,
+        model=lambda _, classes: start(folder, classes),
+        batch_size=knobs.batch_size,
+        steps=level.steps,
+        clipping=Flat(knobs.clip),
+        learning_rate=level.learning_rate,
+        schedule=schedule_factor(knobs.schedule, max(1, level.steps - level.readout_steps)),
+        epsilon=None if knobs.setting == PUBLISHED else knobs.epsilon,
+        noise_multiplier=level.noise if knobs.setting == PUBLISHED else None,
+        average=level.average,
+        loss=over_views(half_precision_loss),
+        augment=random_views(level.multiplicity, mixtures=knobs.mixtures),
+        readout=Readout(level.readout_steps, level.readout_rate, WideResNet.trunk, WideResNet.readout),
+        at_once=examples_at_once(knobs.batch_size, level.multiplicity + knobs.mixtures),
+        delta=knobs.delta,
+    )
+
+
+def start(folder: Path, classes: int) -> WideResNet:
+    """The prior with a head of zeros, where noise has added nothing yet."""
+    if not folder.exists():
+        if not torch.cuda.is_available():
+            raise InputError(
+                f"prior={str(folder)!r}: there is none, and to make one takes a GPU. Copy one there, or set prior to "
+                "where it lies."
+            )
+        pretrain_on_noise(NoisePrior(), out=folder)
+    model = load_prior(folder)
+    model.head = nn.Linear(model.head.in_features, classes)
+    nn.init.zeros_(model.head.weight)
+    nn.init.zeros_(model.head.bias)
+    return model
+
+
+def _level(knobs: Knobs) -> _Level:
+    levels = _OWN if knobs.setting == OWN else _PUBLISHED
+    if knobs.setting == PUBLISHED and knobs.epsilon not in levels:
+        known = ", ".join(f"{epsilon:g}" for epsilon in levels)
+        raise InputError(f"epsilon={knobs.epsilon:g}: the published noise is for {known}. Set another setting.")
+    level = nearest(levels, knobs.epsilon)
+    names = ("readout_steps", "readout_rate", "steps", "learning_rate", "multiplicity", "average")
+    return dataclasses.replace(level, **{name: value for name in names if (value := getattr(knobs, name)) is not None})
+
+
+RECIPE = Recipe(
+    name="noise-prior-cifar10",
+    title="A prior from random processes, then head and whole network on CIFAR-10 (JPEG copy)",
+    method="noise prior",
+    source=(
+        "Tang et al., Differentially Private Image Classification by Learning Priors from Random Processes (DP-RandP), "
+        "NeurIPS 2023"
+    ),
+    dataset=DATASET,
+    knobs=Knobs(),
+    configure=configure,
+    published=(Published(1.0, 0.7232, "prv", "on the original images"),),
+)
