@@ -12,13 +12,17 @@ from tacit.recipes import (
     noise_prior_cifar10,
     scale_cifar10,
     scatter_cifar10,
+    scatter_cnn,
     scatter_linear,
+    tanh_cnn,
 )
 from tacit.recipes.recipe import Recipe
 
 _ALL = (
     abadi2016_mnist.RECIPE,
     *scatter_linear.RECIPES,
+    *scatter_cnn.RECIPES,
+    *tanh_cnn.RECIPES,
     abadi2016_cifar10.RECIPE,
     *scatter_cifar10.RECIPES,
     scale_cifar10.RECIPE,
