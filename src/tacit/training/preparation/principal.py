@@ -1,7 +1,6 @@
 """Private principal components: a projection of the inputs that was learned from noisy second moments."""
 
 import dataclasses
-import math
 
 import torch
 from torch import Tensor, nn
@@ -9,9 +8,9 @@ from torch import Tensor, nn
 from tacit.core.errors import InputError
 from tacit.core.validation import check_count, check_positive
 from tacit.mechanisms import Gaussian
+from tacit.training.preparation.rows import on_grid, symmetric_matrix, unit_rows, upper_triangle
 
 _GRID = 2.0**-16  # coordinates of a row are whole multiples of this, so that sums of their products are exact
-_MARGIN = 1 - 2.0**-30  # more than what float64 does to norms and to the factor sqrt 2
 _CHUNK = 4096
 
 
@@ -79,16 +78,13 @@ class PrincipalComponents:
         self._check_fits(size)
         moments = torch.zeros(size, size, dtype=torch.float64, device=inputs.device)
         for chunk in torch.split(rows, _CHUNK):
-            units = _on_grid(_unit_rows(chunk.double()))
+            units = on_grid(unit_rows(chunk.double()), _GRID)
             moments.addmm_(units.T, units)
-        return moments[_upper(moments)] * _weights(moments)
+        return upper_triangle(moments)
 
     def transform(self, released: Tensor, input_shape: tuple[int, ...]) -> nn.Module:
         """The projection onto the top eigenvectors."""
-        size = torch.Size(input_shape).numel()
-        moments = torch.zeros(size, size, dtype=torch.float64, device=released.device)
-        moments[_upper(moments)] = released / _weights(moments)
-        values, vectors = torch.linalg.eigh(moments, UPLO="U")
+        values, vectors = torch.linalg.eigh(symmetric_matrix(released, torch.Size(input_shape).numel()))
         directions = vectors[:, -self.dimensions :].flip(1)
         factors = self._factors(values[-self.dimensions :].flip(0))
         return Projection((directions * factors).float())
@@ -121,29 +117,3 @@ class Projection(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         return inputs.flatten(1) @ self.directions
-
-
-def _unit_rows(rows: Tensor) -> Tensor:
-    """Rows of length 1; those of length zero or not finite become zero."""
-    rows = rows.where(rows.isfinite().all(1, keepdim=True), 0.0)
-    largest = rows.abs().amax(1, keepdim=True)  # first, so that no square overflows or vanishes
-    rows = rows / largest.where(largest > 0, 1.0)
-    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    return rows / lengths.where(lengths > 0, 1.0)
-
-
-def _on_grid(rows: Tensor) -> Tensor:
-    """Coordinates rounded towards zero to the grid, rows no longer than 1."""
-    return (rows * (_MARGIN / _GRID)).trunc() * _GRID
-
-
-def _upper(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """The places on and above the diagonal, row by row."""
-    rows, columns = torch.triu_indices(*matrix.shape, device=matrix.device)
-    return rows, columns
-
-
-def _weights(matrix: Tensor) -> Tensor:
-    """1 for the places on the diagonal, sqrt 2 for those above it."""
-    rows, columns = _upper(matrix)
-    return torch.where(rows == columns, 1.0, math.sqrt(2)).to(matrix)

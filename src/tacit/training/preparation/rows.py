@@ -8,11 +8,11 @@ from torch import Tensor
 
 def unit_rows(rows: Tensor) -> Tensor:
     """Rows of length 1; those of length zero or not finite become zero."""
-    rows = rows.where(rows.isfinite().all(1, keepdim=True), 0.0)
-    largest = rows.abs().amax(1, keepdim=True)  # first, so that no square overflows or vanishes
-    rows = rows / largest.where(largest > 0, 1.0)
+    largest = rows.abs().amax(1, keepdim=True)  # not finite where any coordinate is not
+    usable = largest.isfinite() & (largest > 0)
+    rows = rows.where(usable, 0.0) / largest.where(usable, 1.0)  # first, so that no square overflows or vanishes
     lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    return rows / lengths.where(lengths > 0, 1.0)
+    return rows / lengths.where(usable, 1.0)
 
 
 def shortened_rows(rows: Tensor) -> Tensor:
