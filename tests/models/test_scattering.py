@@ -136,7 +136,7 @@ def test_channels_of_an_image_are_transformed_alone_and_come_one_after_the_other
 def test_chunks_change_nothing(chunk, monkeypatch):
     images = rand(7, 1, 12, 12)
     whole = Scattering((12, 12))(images)
-    monkeypatch.setattr("tacit.models.scattering._CHUNK_VALUES", chunk)
+    monkeypatch.setattr("tacit.models.scattering._SMALL_CHUNK_VALUES", chunk)
     torch.testing.assert_close(Scattering((12, 12))(images), whole, rtol=1e-12, atol=1e-14)
 
 

@@ -15,7 +15,8 @@ from tacit.core.validation import check_count
 _WIDTH = 0.8  # of the finest wavelet's envelope, in pixels
 _FREQUENCY = 0.75 * math.pi  # of the finest wavelet
 _ALIASES = range(-2, 3)  # periods of the grid beyond which filters have next to nothing
-_CHUNK_VALUES = 2**21  # pixels times pairs of directions at once: what the caches of a processor hold
+_CHUNK_VALUES = {"cuda": 2**27}  # pixels times pairs of directions at once
+_SMALL_CHUNK_VALUES = 2**21  # on all other devices: what the caches of a processor hold
 
 
 class Scattering(nn.Module):
@@ -108,9 +109,8 @@ class Scattering(nn.Module):
         self._check(images)
         flat = images.reshape(-1, 1, *self.size)
         features = flat.new_empty(len(flat), *self.output_shape())
-        at_once = max(
-            1, _CHUNK_VALUES // (self.angles**2 * math.prod(_padded(side, self.scales) for side in self.size))
-        )
+        values = self.angles**2 * math.prod(_padded(side, self.scales) for side in self.size)
+        at_once = max(1, _CHUNK_VALUES.get(images.device.type, _SMALL_CHUNK_VALUES) // values)
         for start in range(0, len(flat), at_once):
             features[start : start + at_once] = self._transform(flat[start : start + at_once])
         return features.view(len(images), *self.output_shape(images.shape[1]))
