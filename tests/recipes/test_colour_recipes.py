@@ -75,6 +75,18 @@ def test_scattering_counts_its_two_preparations(kind):
     assert result["steps"] == 3
 
 
+@pytest.mark.parametrize(("kind", "scattering", "channels"), [("linear", "no", 64), ("cnn", "yes", 307)])
+def test_noise_features_are_fixed_and_of_one_size(kind, scattering, channels, prior):
+    recipe = find_recipe(f"noise-{kind}-cifar10")
+    knobs = recipe.with_settings({"prior": str(prior), "scattering": scattering})
+    features = recipe.configure(knobs).features((3, 32, 32))(torch.rand(2, 3, 32, 32))
+    assert features.shape == (2, channels, 16, 8)
+    assert not features.requires_grad
+    torch.testing.assert_close(features.square().mean(dim=(1, 2, 3)), torch.ones(2), rtol=1e-3, atol=0)
+    result = run(f"noise-{kind}-cifar10", prior=str(prior), scattering=scattering)
+    assert 19 < result["epsilon"] <= 20
+
+
 def test_both_sides_of_a_mirrored_image_are_those_of_the_image_exchanged():
     features = BothSides(torch.nn.Conv2d(3, 4, 3))
     images = torch.rand(2, 3, 8, 8)

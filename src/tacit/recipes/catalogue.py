@@ -9,17 +9,22 @@ from tacit.core.validation import check_choice
 from tacit.recipes import (
     abadi2016_cifar10,
     abadi2016_mnist,
+    first_course_images,
+    noise_features_cifar10,
     noise_prior_cifar10,
     scale_cifar10,
     scatter_cifar10,
     scatter_cnn,
     scatter_linear,
     tanh_cnn,
+    tanh_filter_mnist,
 )
 from tacit.recipes.recipe import Recipe
 
 _ALL = (
     abadi2016_mnist.RECIPE,
+    *first_course_images.RECIPES,
+    tanh_filter_mnist.RECIPE,
     *scatter_linear.RECIPES,
     *scatter_cnn.RECIPES,
     *tanh_cnn.RECIPES,
@@ -27,6 +32,7 @@ _ALL = (
     *scatter_cifar10.RECIPES,
     scale_cifar10.RECIPE,
     noise_prior_cifar10.RECIPE,
+    *noise_features_cifar10.RECIPES,
 )
 RECIPES: Mapping[str, Recipe] = MappingProxyType({recipe.name: recipe for recipe in _ALL})
 

@@ -27,6 +27,10 @@ from tacit.training.optimizers import schedule_factor
 from tacit.training.views import over_views
 
 _FOLDER = "noise-prior"
+SOURCE = (
+    "Tang et al., Differentially Private Image Classification by Learning Priors from Random Processes (DP-RandP), "
+    "NeurIPS 2023"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +82,7 @@ def configure(knobs: Knobs) -> Configuration:
     """The run for these knobs."""
     check_choice("setting", knobs.setting, (OWN, PUBLISHED, RECALIBRATED))
     level = _level(knobs)
-    folder = cache_folder() / _FOLDER if knobs.prior is None else Path(knobs.prior)
+    folder = prior_folder(knobs.prior)
     return Configuration(
         dataset=DATASET,
         model=lambda _, classes: start(folder, classes),
@@ -98,8 +102,8 @@ def configure(knobs: Knobs) -> Configuration:
     )
 
 
-def start(folder: Path, classes: int) -> WideResNet:
-    """The prior with a head of zeros, where noise has added nothing yet."""
+def find_prior(folder: Path) -> WideResNet:
+    """The prior of this folder; where there is none it is made."""
     if not folder.exists():
         if not torch.cuda.is_available():
             raise InputError(
@@ -107,7 +111,17 @@ def start(folder: Path, classes: int) -> WideResNet:
                 "where it lies."
             )
         pretrain_on_noise(NoisePrior(), out=folder)
-    model = load_prior(folder)
+    return load_prior(folder)
+
+
+def prior_folder(given: str | None) -> Path:
+    """Where the prior lies: in the cache unless told."""
+    return cache_folder() / _FOLDER if given is None else Path(given)
+
+
+def start(folder: Path, classes: int) -> WideResNet:
+    """The prior with a head of zeros, where noise has added nothing yet."""
+    model = find_prior(folder)
     model.head = nn.Linear(model.head.in_features, classes)
     nn.init.zeros_(model.head.weight)
     nn.init.zeros_(model.head.bias)
@@ -128,10 +142,7 @@ RECIPE = Recipe(
     name="noise-prior-cifar10",
     title="A prior from random processes, then head and whole network on CIFAR-10 (JPEG copy)",
     method="noise prior",
-    source=(
-        "Tang et al., Differentially Private Image Classification by Learning Priors from Random Processes (DP-RandP), "
-        "NeurIPS 2023"
-    ),
+    source=SOURCE,
     dataset=DATASET,
     knobs=Knobs(),
     configure=configure,

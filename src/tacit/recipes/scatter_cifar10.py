@@ -21,8 +21,11 @@ from tacit.recipes.tramer2021 import SOURCE
 from tacit.training.optimizers import schedule_factor
 from tacit.training.preparation import Centring, ChannelWhitening
 
-_CNN_CLIP = 0.1
-_LINEAR_CLIP = 12.5  # a tenth of the length that 243 x 8 x 8 features are given
+CNN_CLIP = 0.1
+LINEAR_CLIP = 12.5  # a tenth of the length that 243 x 8 x 8 features are given
+
+Features = Callable[[tuple[int, ...]], nn.Module]
+"""For the shape of an image, a public map of images to features (N, C, H, W)."""
 
 
 class BothSides(nn.Module):
@@ -50,8 +53,8 @@ class OverSides(nn.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Level:
-    """What suits an epsilon."""
+class Level:
+    """What was chosen for an epsilon."""
 
     batch_size: int
     steps: int
@@ -69,14 +72,14 @@ class Knobs:
     learning_rate: float | None = None
     preparation_noise: float | None = None
     schedule: str = "linear"
-    clip: float = _LINEAR_CLIP
+    clip: float = LINEAR_CLIP
     whitening: float = 0.7
     average: float | None = None
     delta: float = DELTA
 
 
-def configure(levels: Mapping[float, _Level], classifier: Build, knobs: Knobs) -> Configuration:
-    """The run for these knobs."""
+def configure(levels: Mapping[float, Level], classifier: Build, features: Features, knobs: Knobs) -> Configuration:
+    """The run for these knobs: features of both sides, centred and whitened, then a classifier."""
     level = nearest(levels, knobs.epsilon)
     given = {field.name: getattr(knobs, field.name) for field in dataclasses.fields(level)}
     level = dataclasses.replace(level, **{name: value for name, value in given.items() if value is not None})
@@ -90,7 +93,7 @@ def configure(levels: Mapping[float, _Level], classifier: Build, knobs: Knobs) -
         optimizer="momentum",
         schedule=schedule_factor(knobs.schedule, level.steps),
         epsilon=knobs.epsilon,
-        features=lambda shape: BothSides(balanced_scattering(shape)),
+        features=lambda shape: BothSides(features(shape)),
         preparations=_preparations(level.preparation_noise, knobs.whitening),
         average=knobs.average,
         delta=knobs.delta,
@@ -107,7 +110,7 @@ def _preparations(noise: float, whitening: float) -> Callable[[int], tuple[Prepa
 
 
 def _recipe(
-    kind: str, title: str, accuracy: float, classifier: Build, clip: float, levels: Mapping[float, _Level]
+    kind: str, title: str, accuracy: float, classifier: Build, clip: float, levels: Mapping[float, Level]
 ) -> Recipe:
     return Recipe(
         name=f"scatter-{kind}-cifar10",
@@ -116,7 +119,7 @@ def _recipe(
         source=SOURCE,
         dataset=DATASET,
         knobs=Knobs(clip=clip),
-        configure=functools.partial(configure, levels, classifier),
+        configure=functools.partial(configure, levels, classifier, balanced_scattering),
         published=(Published(3.0, accuracy, "rdp", "on the original images"),),
     )
 
@@ -127,12 +130,12 @@ RECIPES = (
         "a linear classifier",
         0.670,
         scatter_linear,
-        _LINEAR_CLIP,
+        LINEAR_CLIP,
         {
-            1.0: _Level(batch_size=8192, steps=400, learning_rate=0.005, preparation_noise=20.0),
-            2.0: _Level(batch_size=8192, steps=400, learning_rate=0.01, preparation_noise=12.0),
-            3.0: _Level(batch_size=8192, steps=400, learning_rate=0.01, preparation_noise=10.0),
-            8.0: _Level(batch_size=16384, steps=400, learning_rate=0.02, preparation_noise=5.0),
+            1.0: Level(batch_size=8192, steps=400, learning_rate=0.005, preparation_noise=20.0),
+            2.0: Level(batch_size=8192, steps=400, learning_rate=0.01, preparation_noise=12.0),
+            3.0: Level(batch_size=8192, steps=400, learning_rate=0.01, preparation_noise=10.0),
+            8.0: Level(batch_size=16384, steps=400, learning_rate=0.02, preparation_noise=5.0),
         },
     ),
     _recipe(
@@ -140,12 +143,12 @@ RECIPES = (
         "a CNN",
         0.693,
         scatter_cnn,
-        _CNN_CLIP,
+        CNN_CLIP,
         {
-            1.0: _Level(batch_size=8192, steps=400, learning_rate=4.0, preparation_noise=20.0),
-            2.0: _Level(batch_size=8192, steps=400, learning_rate=4.0, preparation_noise=12.0),
-            3.0: _Level(batch_size=8192, steps=500, learning_rate=4.0, preparation_noise=10.0),
-            8.0: _Level(batch_size=8192, steps=800, learning_rate=4.0, preparation_noise=5.0),
+            1.0: Level(batch_size=8192, steps=400, learning_rate=4.0, preparation_noise=20.0),
+            2.0: Level(batch_size=8192, steps=400, learning_rate=4.0, preparation_noise=12.0),
+            3.0: Level(batch_size=8192, steps=500, learning_rate=4.0, preparation_noise=10.0),
+            8.0: Level(batch_size=8192, steps=800, learning_rate=4.0, preparation_noise=5.0),
         },
     ),
 )
