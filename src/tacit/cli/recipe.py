@@ -121,4 +121,7 @@ def _show(result: dict[str, Any]) -> None:
         )
     counted = ", ".join(f"{name} {value:.4g}" for name, value in result["epsilon_by_accountant"].items())
     out.print(f"epsilon at delta {result['delta']:g}: {counted}", markup=False)
+    if result["epsilons"]:
+        said = ", ".join(f"{name} {value:.6g}" for name, value in result["epsilons"].items())
+        out.print(f"other epsilons: {said}", markup=False)
     out.print(result["statement"], markup=False)

@@ -168,6 +168,7 @@ class Recipe:
         knobs: a frozen dataclass with the defaults of everything that ``--set`` may change.
         configure: the whole configuration for given knobs.
         published: the figures to compare with.
+        epsilons: for knobs and the plan, what else epsilon was or could be said to be, by name.
     """
 
     name: str
@@ -178,6 +179,7 @@ class Recipe:
     knobs: Any
     configure: Callable[[Any], Configuration]
     published: tuple[Published, ...] = ()
+    epsilons: Callable[[Any, DPSGD], Mapping[str, float]] | None = None
 
     def with_settings(self, settings: Mapping[str, str]) -> Any:
         """The knobs with what ``--set`` says; a wrong name or value is an `InputError`."""

@@ -85,7 +85,7 @@ def run_recipe(
     """Measures a recipe; the result is plain JSON values.
 
     ``epsilon`` is that of the plan that really ran, by privacy loss distributions; ``epsilon_by_accountant`` has the
-    others, the moments accountant of 2016 among them.
+    others, the moments accountant of 2016 among them, and ``epsilons`` what the recipe itself adds to compare with.
     """
     knobs = recipe.with_settings(settings)
     configuration = recipe.configure(knobs)
@@ -109,6 +109,7 @@ def run_recipe(
         "epsilon": plan.epsilon(),
         "delta": plan.delta,
         "epsilon_by_accountant": epsilon_by_accountant(plan.event(), plan.delta, plan.neighbours),
+        "epsilons": {} if recipe.epsilons is None else dict(recipe.epsilons(knobs, plan)),
         "noise_multiplier": plan.noise_multiplier,
         "steps": plan.steps,
         "plan": plan.to_dict(),
@@ -197,7 +198,7 @@ def _train(
 
 def _optimizer(configuration: Configuration, phase: Phase) -> torch.optim.Optimizer:
     plan = phase.plan
-    bound = plan.clipping.bind([name for name, _ in phase.network.named_parameters()]).total
+    bound = plan.clipping.bind({name: p.numel() for name, p in phase.network.named_parameters()}).total
     return make_optimizer(
         configuration.optimizer,
         phase.network.parameters(),
