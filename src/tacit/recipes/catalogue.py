@@ -10,6 +10,7 @@ from tacit.recipes import (
     abadi2016_cifar10,
     abadi2016_mnist,
     first_course_images,
+    noise_features_cifar10,
     noise_prior_cifar10,
     scale_cifar10,
     scatter_cifar10,
@@ -31,6 +32,7 @@ _ALL = (
     *scatter_cifar10.RECIPES,
     scale_cifar10.RECIPE,
     noise_prior_cifar10.RECIPE,
+    *noise_features_cifar10.RECIPES,
 )
 RECIPES: Mapping[str, Recipe] = MappingProxyType({recipe.name: recipe for recipe in _ALL})
 
