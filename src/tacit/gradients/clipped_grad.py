@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from tacit.core.errors import InputError, UnsupportedError
 from tacit.core.privacy import Neighbours
 from tacit.core.validation import check_choice, check_count
 from tacit.gradients.batches import Rows, count_examples, device_of, split
-from tacit.gradients.compiled_engine import CompiledEngine, Finish
+from tacit.gradients.compiled_engine import CompiledEngine, Finish, Launch
 from tacit.gradients.engines import ENGINES, BookkeepingEngine, Engine
 from tacit.gradients.losses import LossFunction, sum_dtype, trainable
 from tacit.gradients.refusals import refuse_mixing_layers
@@ -151,7 +151,7 @@ class ClippedGrad:
                 total, _ = self._add(total, batch, mask)
         return _complete(total, parameters)
 
-    def captured(self, batch: Batch, mask: Tensor | None, finish: Finish) -> Callable[[], None] | None:
+    def captured(self, batch: Batch, mask: Tensor | None, finish: Finish) -> Launch | None:
         """One launch that takes the sum over a whole lot and runs ``finish`` on it; None where `accumulate` must do.
 
         A CUDA graph: ``finish`` is called once, to be captured. The sums that it gets want completing (`complete`).

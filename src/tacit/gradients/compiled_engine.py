@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tacit.core.errors import UnsupportedError
 from tacit.gradients.batches import Rows, count_examples, form_of, leaves, numbers_in
-from tacit.gradients.compiling import Compilation, Replay, can_compile
+from tacit.gradients.compiling import Compilation, Replay, can_compile, compiling, wait_for_compiler
 from tacit.gradients.engines import BookkeepingEngine
 from tacit.gradients.model_state import generator_states
 from tacit.gradients.rounding import operand_bits, operand_error
@@ -49,8 +49,11 @@ class _Program:
         return dict(zip(self.compilation.trace.names, sums, strict=True)), norms
 
 
-Finish = Callable[[dict[str, Tensor]], None]
-"""What is done to the sums of a step, in place."""
+Finish = Callable[[dict[str, Tensor], Tensor], None]
+"""What is done to the sums of a step, in place, given the place of a tensor that comes with each launch."""
+Launch = Callable[[Tensor], None]
+"""Runs a program and its finish with such a tensor: eight int32 on the host."""
+_NOBODY = torch.zeros(8, dtype=torch.int32)
 
 
 class CompiledEngine:
@@ -115,7 +118,7 @@ class CompiledEngine:
         program.calls += 1
         return self._check(program, batch, mask) if looks else self._replayed(program, batch, mask)
 
-    def captured(self, batch: Batch, mask: Tensor, finish: Finish) -> Callable[[], None] | None:
+    def captured(self, batch: Batch, mask: Tensor, finish: Finish) -> Launch | None:
         """One launch that runs the program on this batch and ``finish`` on its sums, and nothing before it is called.
 
         None where the ordinary way must be taken: no GPU, no program that is trusted yet, or one to be compared with
@@ -160,6 +163,10 @@ class CompiledEngine:
         return (sums, found) if agree else (expected, norms)
 
     def _compile(self, form: Hashable, batch: Batch, mask: Tensor) -> _Program | None:
+        if self._wait:
+            wait_for_compiler()
+        elif compiling():
+            return None  # in a later step
         device = mask.device
         gathered = batch.gather() if isinstance(batch, Rows) else batch
         ways = self.eager.ways(gathered, count_examples(gathered))
@@ -197,25 +204,25 @@ class CompiledEngine:
         """
         if not mask.is_cuda or program.finish is not None:
             return self._plainly(program, batch, mask)
-        self._prepared(program, batch, mask, None)()
+        self._prepared(program, batch, mask, None)(_NOBODY)
         assert program.replay is not None
         return program.named(program.replay.results)
 
-    def _prepared(self, program: _Program, batch: Batch, mask: Tensor, finish: Finish | None) -> Callable[[], None]:
+    def _prepared(self, program: _Program, batch: Batch, mask: Tensor, finish: Finish | None) -> Launch:
         trace = program.compilation.trace
         staying, moving = trace.staying(batch), trace.moving(batch, mask)
         replay = program.replay
         if replay is None or program.finish != finish or not replay.fits(staying):
             replay = program.replay = None  # frees its memory before the next one takes as much
 
-            def finish_named(results: list[Tensor]) -> None:
+            def finish_named(results: list[Tensor], seat: Tensor) -> None:
                 if finish is not None:
-                    finish(program.named(results)[0])
+                    finish(program.named(results)[0], seat)
 
-            replay = Replay(program.compilation.program, staying, moving, finish_named)
+            replay = Replay(program.compilation.program, staying, moving, _NOBODY, finish_named)
             program.replay, program.finish = replay, finish
         self.state = "compiled, in one CUDA graph"
-        return functools.partial(replay, moving, constant=mask if mask is self.full_mask else None)
+        return functools.partial(replay, moving, mask if mask is self.full_mask else None)
 
     def _form(self, batch: Batch, mask: Tensor) -> Hashable:
         kind = mask.device.type

@@ -15,9 +15,12 @@ import torch
 from torch import Tensor
 
 from tacit.gradients.kept_memory import keep_freed_memory
+from tacit.gradients.parcel import Parcel
+from tacit.gradients.sharing import share_sums
 from tacit.gradients.tidying import without_layout_copies
 from tacit.gradients.tracing import Program, Trace
 
+_ONE_AT_A_TIME = threading.Lock()
 _SPARE = 1 / 32  # of a program's memory: what splitting one block may waste
 
 
@@ -36,6 +39,7 @@ def compile_graph(trace: Trace, inputs: Sequence[Tensor]) -> Program:
     with torch.no_grad():
         try:
             graph = without_layout_copies(trace.graph)
+            share_sums(graph)
             compiled = torch._inductor.compile(graph, list(inputs), _options(trace, inputs[0].device))
         except Exception:  # of whatever kind: all that can be done without, and a real fault comes again
             compiled = torch._inductor.compile(trace.graph, list(inputs))
@@ -63,14 +67,16 @@ def _options(trace: Trace, device: torch.device) -> dict[str, Any]:
 class Replay:
     """A program captured in a CUDA graph: one launch for the whole of it.
 
-    Tensors that stay are read where they are; those that move are copied into the graph's own. The results lie in the
+    Tensors that stay are read where they are; those that move are sent to the graph's own. The results lie in the
     graph's memory and are overwritten by the next call.
 
     Attributes:
         results: those of the last call.
 
     Args:
-        finish: what else the graph does to the results. It is captured and not run before the first call.
+        passenger: a tensor on the host that the program does not take, sent with those that move.
+        finish: what else the graph does to the results, given the passenger's place. It is captured and not run before
+            the first call.
     """
 
     def __init__(
@@ -78,21 +84,25 @@ class Replay:
         program: Program,
         staying: Sequence[Tensor],
         moving: Sequence[Tensor],
-        finish: Callable[[list[Tensor]], None] | None = None,
+        passenger: Tensor,
+        finish: Callable[[list[Tensor], Tensor], None] | None = None,
     ) -> None:
         self._addresses = [tensor.data_ptr() for tensor in staying]
         device = staying[0].device
-        self._places = [tensor.to(device, copy=True) for tensor in moving]
-        self._sources: list[Tensor | None] = [None] * len(moving)
-        arguments = [*staying, *self._places]
+        self._parcel = Parcel([*moving, passenger], device)
+        *places, seat = self._parcel.places
+        arguments = [*staying, *places]
         needed = _warm_up(program, arguments)
         self._graph = torch.cuda.CUDAGraph()
+        # The workspaces of cuBLAS are then the graph's own, and those of steps before it are free.
+        torch._C._cuda_clearCublasWorkspaces()
         with torch.cuda.graph(self._graph, stream=_stream(device)):
             # Whatever the graph allocates is then cut from one block; block by block it would hold half as much again.
             torch.empty(needed, dtype=torch.uint8, device=device)
             self.results = program(list(arguments))
             if finish is not None:
-                finish(self.results)
+                finish(self.results, seat)
+        torch._C._cuda_clearCublasWorkspaces()
 
     def fits(self, staying: Sequence[Tensor]) -> bool:
         """Whether the tensors that stay are still where they were."""
@@ -102,12 +112,9 @@ class Replay:
         """Whether this tensor is one of the results, and not a copy."""
         return any(value is result for result in self.results)
 
-    def __call__(self, moving: Sequence[Tensor], *, constant: Tensor | None = None) -> None:
+    def __call__(self, moving: Sequence[Tensor], constant: Tensor | None, passenger: Tensor) -> None:
         """Computes the results for these arguments; ``constant`` is one that never changes, and is copied once."""
-        for number, (place, tensor) in enumerate(zip(self._places, moving, strict=True)):
-            if tensor is not constant or self._sources[number] is not tensor:
-                place.copy_(tensor if tensor.is_cuda else tensor.pin_memory(), non_blocking=True)
-            self._sources[number] = tensor if tensor is constant else None
+        self._parcel.send([*moving, passenger], constant=constant)
         self._graph.replay()
 
 
@@ -133,6 +140,31 @@ def _stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
+def compiling() -> bool:
+    """Whether something is being compiled.
+
+    Whoever traces replaces how modules are called, for the whole process and until it is done. Calls from elsewhere go
+    on as before, but a second trace would put the first one's replacement back in the end.
+    """
+    return _ONE_AT_A_TIME.locked()
+
+
+def wait_for_compiler() -> None:
+    """Returns when nothing is being compiled."""
+    with _ONE_AT_A_TIME:
+        pass
+
+
+@functools.cache
+def _prepare_inductor() -> None:
+    """Traces a function of nothing, which inductor would do once by itself, with a tracer that no call gets past."""
+    from torch._inductor import loop_body  # slow to import, and not needed where nothing is compiled
+
+    trace_nothing = getattr(loop_body, "_dummy_gm", None)
+    if trace_nothing is not None:
+        trace_nothing()
+
+
 class Compilation:
     """A compilation in the background: eager steps go on until `ready`.
 
@@ -146,6 +178,7 @@ class Compilation:
         self.failure: str | None = None
         self.seconds = 0.0
         self._program: Program | None = None
+        _prepare_inductor()
         self._thread = threading.Thread(target=self._run, args=(list(inputs),), daemon=True)
         self._thread.start()
         if wait:
@@ -163,7 +196,8 @@ class Compilation:
     def _run(self, inputs: list[Any]) -> None:
         started = time.perf_counter()
         try:
-            self._program = compile_graph(self.trace, inputs)
+            with _ONE_AT_A_TIME:
+                self._program = compile_graph(self.trace, inputs)
             self.seconds = time.perf_counter() - started
         except Exception as error:
             self.failure = (str(error).strip().splitlines() or [type(error).__name__])[0]

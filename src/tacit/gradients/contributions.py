@@ -19,6 +19,7 @@ from torch import Tensor
 
 from tacit.gradients.convolving import Geometry, patches, weight_gradient
 from tacit.gradients.kernels import zero_rows_
+from tacit.gradients.rounding import TF32_BITS, operand_bits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +120,12 @@ class Outer:
         else:
             left, right = _cleared(left, finite), _scaled(right, weights, finite)
         if left.shape[1] == 1:
-            return (left.flatten(0, 2).t() @ right.flatten(0, 2)).reshape(self.shape)
+            left, right = left.flatten(0, 2), right.flatten(0, 2)
+            if self.rows < self.columns:
+                left = _by_token(left)
+            else:
+                right = _by_token(right)
+            return (left.t() @ right).reshape(self.shape)
         # [examples, groups, tokens, m] -> [groups, m, examples * tokens]: one matrix product for each group.
         left = left.transpose(0, 1).flatten(1, 2).transpose(1, 2)
         return (left @ right.transpose(0, 1).flatten(1, 2)).reshape(self.shape)
@@ -200,6 +206,13 @@ def _halves(values: Tensor) -> tuple[Tensor, Tensor]:
     """Two bfloat16 numbers for each, whose sum is off by 2^-16 of it at most."""
     high = values.to(torch.bfloat16)
     return high, (values - high.float()).to(torch.bfloat16)
+
+
+def _by_token(values: Tensor) -> Tensor:
+    """The same matrix with its tokens contiguous, as TF32 units like both sides best; where it is written anyway."""
+    if values.is_cuda and values.dtype == torch.float32 and operand_bits() == TF32_BITS:
+        return values.t().contiguous().t()
+    return values
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:

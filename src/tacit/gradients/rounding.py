@@ -15,7 +15,8 @@ import math
 import torch
 
 # Significant bits that a float32 operand keeps. Matrix units cut the rest off instead of rounding it.
-_OPERAND_BITS = {"highest": 24, "high": 11, "medium": 8}
+TF32_BITS = 11
+_OPERAND_BITS = {"highest": 24, "high": TF32_BITS, "medium": 8}
 _TWO_HALVES = 2.0**-15  # what two numbers of bfloat16 may miss of one of float32, and the sums of the second ones
 
 

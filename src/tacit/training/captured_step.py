@@ -26,18 +26,15 @@ class CapturedStep:
     def __init__(self, grad: ClippedGrad, noise: StepNoise, update: Update) -> None:
         self._grad, self._noise, self._update = grad, noise, update
         self._sums: dict[str, Tensor] = {}
-        self._key: Tensor | None = None
-        self._given_up = False
+        self._tried, self._given_up = False, False
 
     def after_ordinary_step(self, sums: dict[str, Tensor]) -> None:
         """A step has shown that everything works, so that the next one may be captured."""
-        device = next(iter(sums.values())).device
-        if self._key is None and device.type == "cuda":
-            self._key = torch.zeros(8, dtype=torch.int32, device=device)
+        self._tried = next(iter(sums.values())).is_cuda
 
     def prepare(self, batch: Batch, mask: Tensor | None) -> Launch | None:
         """The launch for this lot, or None where the ordinary way must be taken. It draws no noise by itself."""
-        if self._key is None or self._given_up or not self._noise.launches:
+        if not self._tried or self._given_up or not self._noise.launches:
             return None
         try:
             launch = self._grad.captured(batch, mask, self._finish)
@@ -46,21 +43,17 @@ class CapturedStep:
             return None
         return None if launch is None else lambda key: self._take(launch, key)
 
-    def _take(self, launch: Callable[[], None], key: bytes) -> None:
-        assert self._key is not None
+    def _take(self, launch: Callable[[Tensor], None], key: bytes) -> None:
         parameters = self._grad.parameters
         descent = self._update.descent(parameters)
         self._noise.point_to(self._sums, descent)
-        # Pinned, because the host would wait for the launch before to copy from anywhere else.
-        self._key.copy_(key_tensor(key, device="cpu").pin_memory(), non_blocking=True)
-        launch()
+        launch(key_tensor(key, device="cpu"))
         if descent is None:
             self._update(parameters, self._sums)
         else:
             self._update.place(parameters, self._sums)
 
-    def _finish(self, sums: dict[str, Tensor]) -> None:
-        """What is captured after the sums."""
-        assert self._key is not None
+    def _finish(self, sums: dict[str, Tensor], key: Tensor) -> None:
+        """What is captured after the sums; the key is there with every launch."""
         self._sums = self._grad.complete(sums)
-        self._noise.launch(self._key)
+        self._noise.launch(key)

@@ -1,5 +1,6 @@
 """Lots drawn ahead of the steps that take them, where drawing takes long, so that a fast step does not wait for it."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 _BLOCK = 16
+_TRIED = 4  # draws are timed, since the first one takes long in any case
 _LONG = 1e-3  # seconds; two threads of Python hinder each other more than a short draw delays a step
 
 Indices = npt.NDArray[np.int64]
@@ -18,13 +20,14 @@ def drawn(draw: Callable[[int], Indices], first: int, last: int) -> Iterator[Ind
 
     A step's lot depends on the step alone, so it does not matter when it is drawn, nor that some are never taken.
     """
-    if first >= last:
-        return
-    started = time.perf_counter()
-    lot = draw(first)
-    long = time.perf_counter() - started > _LONG
-    yield lot
-    yield from _drawn_ahead(draw, first + 1, last) if long else map(draw, range(first + 1, last))
+    shortest = math.inf
+    for step in range(first, min(first + _TRIED, last)):
+        started = time.perf_counter()
+        lot = draw(step)
+        shortest = min(shortest, time.perf_counter() - started)
+        yield lot
+    rest = first + _TRIED, last
+    yield from _drawn_ahead(draw, *rest) if shortest > _LONG else map(draw, range(*rest))
 
 
 def _drawn_ahead(draw: Callable[[int], Indices], first: int, last: int) -> Iterator[Indices]:

@@ -32,7 +32,7 @@ class Layout:
         """The same values with the examples in front: ``[examples, ...]``."""
         if self.fold > 1:
             return values.reshape(self.examples, self.fold, *values.shape[1:])
-        return values.movedim(self.dim, 0)
+        return values if self.dim == 0 else values.movedim(self.dim, 0)
 
     def channels(self, values: Tensor) -> Tensor:
         """``[examples, channels, *positions]`` for operations that take ``[rows, channels, …]``.

@@ -37,11 +37,11 @@ def _contribute_groups(call: Call, grad: Tensor, layout: Layout) -> Contribution
     if layout.fold > 1:
         return _contribute_channels(call, grad, layout)
     values, grads = (at_least_float32(layout.channels(each)) for each in (call.inputs["input"], grad))
-    examples, channels = values.shape[:2]
+    examples, channels, positions = *values.shape[:2], values.shape[2:].numel()
     groups, eps = call.options["groups"], call.options["eps"]
 
     def sums(values: Tensor) -> Tensor:
-        return values.reshape(examples, channels, -1).sum(2)
+        return values.reshape(examples, channels, positions).sum(2)
 
     def weight() -> Direct:
         by_group = (examples, groups, channels // groups)
