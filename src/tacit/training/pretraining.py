@@ -49,12 +49,12 @@ class Pretraining:
         uniformity_weight: of the uniformity against the alignment.
         projection: width of the hidden layers of the projection that the losses see, and that is thrown away.
         dimensions: of the sphere that it projects to.
-        pool, reuse: how images are kept and used again.
+        pool, reuse: how images are kept and used again; the more often, the less time goes into drawing them.
         view: the random change that features should not notice.
         seed: of everything random but the model's initial weights.
     """
 
-    steps: int = 8000
+    steps: int = 6000
     batch: int = 1024
     learning_rate: float | None = None
     warm_up: int = 400
@@ -63,7 +63,7 @@ class Pretraining:
     projection: int = 2048
     dimensions: int = 128
     pool: int = 65_536
-    reuse: int = 4
+    reuse: int = 16
     view: ContrastiveView = dataclasses.field(default_factory=ContrastiveView)
     seed: int = 0
 
@@ -162,6 +162,8 @@ def pretrain(
     for step in range(1, settings.steps + 1):
         images = pool.next_batch()
         pair = torch.cat([settings.view(images, generator) for _ in range(2)])
+        if device.type == "cuda":
+            pair = pair.contiguous(memory_format=torch.channels_last)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
             projected = forward(pair)
         loss = _loss(F.normalize(projected.float(), dim=1), settings.uniformity_weight)
