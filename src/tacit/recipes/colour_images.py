@@ -1,19 +1,16 @@
-"""What the recipes on colour images share: random views, half precision, levels of epsilon."""
+"""What the recipes on colour images share: random views, half precision."""
 
-import math
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from tacit.core.validation import check_count, check_positive
+from tacit.core.validation import check_count
 from tacit.training.augmentation import self_mixup, views
 from tacit.training.views import Augment
 
 DATASET = "cifar10-jpeg"
-Level = TypeVar("Level")
 
 
 def random_views(count: int, *, mixtures: int = 0) -> Callable[[Generator], Augment]:
@@ -41,9 +38,3 @@ def half_precision_loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Te
     with torch.autocast(inputs.device.type, dtype=torch.bfloat16, enabled=inputs.is_cuda):
         logits: Tensor = model(inputs)
     return F.cross_entropy(logits.float(), targets, reduction="none")
-
-
-def nearest(levels: Mapping[float, Level], epsilon: float) -> Level:
-    """What was chosen for this epsilon, or for the nearest one by ratio."""
-    check_positive("epsilon", epsilon)
-    return levels[min(levels, key=lambda known: abs(math.log(known / epsilon)))]

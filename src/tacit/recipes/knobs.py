@@ -1,14 +1,17 @@
 """Knobs: frozen dataclasses of numbers and names, changed by ``KEY=VALUE`` on the command line."""
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from tacit.core.errors import InputError
+from tacit.core.validation import check_positive
 
 _SHORT = {"lr": "learning_rate", "noise": "noise_multiplier", "lot": "batch_size", "lot_size": "batch_size"}
+Level = TypeVar("Level")
 _READERS: Mapping[type, Callable[[str], Any]] = {float: float, int: int, str: str}
 
 
@@ -41,6 +44,12 @@ def changed(knobs: Any, settings: Mapping[str, str]) -> Any:
             raise InputError(f"{given}={text}: is no knob. Those there are: {', '.join(hints)}.")
         values[name] = _read(given, text, hints[name])
     return dataclasses.replace(knobs, **values)
+
+
+def nearest(levels: Mapping[float, Level], epsilon: float) -> Level:
+    """What was chosen for this epsilon, or for the nearest one by ratio."""
+    check_positive("epsilon", epsilon)
+    return levels[min(levels, key=lambda known: abs(math.log(known / epsilon)))]
 
 
 def _read(name: str, text: str, hint: Any) -> Any:

@@ -19,7 +19,8 @@ from tacit.core.errors import InputError
 from tacit.core.validation import check_choice
 from tacit.datasets.locating import cache_folder
 from tacit.models.wide_resnet import WideResNet
-from tacit.recipes.colour_images import DATASET, half_precision_loss, nearest, random_views
+from tacit.recipes.colour_images import DATASET, half_precision_loss, random_views
+from tacit.recipes.knobs import nearest
 from tacit.recipes.recipe import DELTA, OWN, PUBLISHED, RECALIBRATED, Configuration, Published, Readout, Recipe
 from tacit.recipes.scale_cifar10 import examples_at_once
 from tacit.training.noise_prior import NoisePrior, load_prior, pretrain_on_noise

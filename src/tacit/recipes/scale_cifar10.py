@@ -19,7 +19,8 @@ from tacit.clipping import Flat
 from tacit.core.errors import InputError
 from tacit.core.validation import check_choice
 from tacit.models.wide_resnet import Order, wide_resnet
-from tacit.recipes.colour_images import DATASET, half_precision_loss, nearest, random_views
+from tacit.recipes.colour_images import DATASET, half_precision_loss, random_views
+from tacit.recipes.knobs import nearest
 from tacit.recipes.recipe import DELTA, OWN, PUBLISHED, RECALIBRATED, Configuration, Published, Recipe
 from tacit.training.optimizers import schedule_factor
 from tacit.training.views import over_views

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from tacit.clipping import Flat
 from tacit.models.scatternet import balanced_scattering, scatter_cnn, scatter_linear
 from tacit.plan import Preparation
-from tacit.recipes.colour_images import DATASET, nearest
+from tacit.recipes.colour_images import DATASET
+from tacit.recipes.knobs import nearest
 from tacit.recipes.recipe import DELTA, Build, Configuration, Published, Recipe
 from tacit.recipes.tramer2021 import SOURCE
 from tacit.training.optimizers import schedule_factor

@@ -9,18 +9,18 @@ its noise, and ``recalibrated`` the same with the least noise that keeps to epsi
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Mapping
 
 from torch import nn
 
 from tacit.clipping import Flat
 from tacit.core.errors import InputError
-from tacit.core.validation import check_choice, check_positive
+from tacit.core.validation import check_choice
 from tacit.models.scatternet import balanced_scattering, scatter_linear
 from tacit.models.upright import Upright
 from tacit.plan import Preparation
 from tacit.recipes import tramer2021
+from tacit.recipes.knobs import nearest
 from tacit.recipes.recipe import OWN, PUBLISHED, RECALIBRATED, Configuration, Recipe
 from tacit.recipes.tramer2021 import PaperRun
 from tacit.training.optimizers import schedule_factor
@@ -59,7 +59,7 @@ def configure(features: Features, levels: Levels, run: PaperRun, knobs: Knobs) -
         return tramer2021.configure(run, knobs)
     if knobs.noise_multiplier is not None:
         raise InputError(f"noise_multiplier={knobs.noise_multiplier:g}: is found in the setting {OWN}. Leave it out.")
-    level = _nearest(levels, knobs.epsilon)
+    level = nearest(levels, knobs.epsilon)
     noise = level.preparation_noise if knobs.preparation_noise is None else knobs.preparation_noise
     steps = _STEPS if knobs.steps is None else knobs.steps
     return Configuration(
@@ -77,12 +77,6 @@ def configure(features: Features, levels: Levels, run: PaperRun, knobs: Knobs) -
         average=knobs.average,
         delta=knobs.delta,
     )
-
-
-def _nearest(levels: Levels, epsilon: float) -> _Level:
-    """By ratio."""
-    check_positive("epsilon", epsilon)
-    return levels[min(levels, key=lambda known: abs(math.log(known / epsilon)))]
 
 
 def _preparations(noise: float, whitening: float, examples: int) -> tuple[Preparation, ...]:
