@@ -68,7 +68,7 @@ def run(
     from tacit.recipes import find_recipe, run_recipe, split_settings, write_result
 
     recipe, changes = find_recipe(name), split_settings("--set", settings or [])
-    recipe.configure(recipe.with_settings(changes))  # what is wrong is said before anything is loaded
+    recipe.check(changes)
     conditions = conditions_for(seeds, held_out, device)
     with training_bar(seeds) as move:
         result = run_recipe(recipe, changes, conditions, move)
@@ -111,7 +111,8 @@ def conditions_for(seeds: int, held_out: bool, device: Device) -> "Conditions":
 def _show(result: dict[str, Any]) -> None:
     spread = "" if result["std"] is None else f" ± {100 * result['std']:.2f}"
     out.print(
-        f"[bold]{result['name']}: {100 * result['measured']:.2f} %[/bold]{spread} on the {result['measured_on']}, "
+        f"[bold]{result['name']}: {100 * result['measured']:.2f} %[/bold]{spread} {result.get('metric', 'right')} "
+        f"on the {result['measured_on']}, "
         f"{result['seeds']} seed(s), {result['seconds_a_seed']:.0f} s each"
     )
     if result["published"] is not None:
@@ -120,7 +121,8 @@ def _show(result: dict[str, Any]) -> None:
             f"({result['published_accountant']})"
         )
     counted = ", ".join(f"{name} {value:.4g}" for name, value in result["epsilon_by_accountant"].items())
-    out.print(f"epsilon at delta {result['delta']:g}: {counted}", markup=False)
+    if counted:
+        out.print(f"epsilon at delta {result['delta']:g}: {counted}", markup=False)
     if result["epsilons"]:
         said = ", ".join(f"{name} {value:.6g}" for name, value in result["epsilons"].items())
         out.print(f"other epsilons: {said}", markup=False)

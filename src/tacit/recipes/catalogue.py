@@ -18,6 +18,7 @@ from tacit.recipes import (
     scatter_linear,
     tanh_cnn,
     tanh_filter_mnist,
+    tanh_filter_recurrent,
 )
 from tacit.recipes.recipe import Recipe
 
@@ -25,6 +26,7 @@ _ALL = (
     abadi2016_mnist.RECIPE,
     *first_course_images.RECIPES,
     tanh_filter_mnist.RECIPE,
+    tanh_filter_recurrent.RECIPE,
     *scatter_linear.RECIPES,
     *scatter_cnn.RECIPES,
     *tanh_cnn.RECIPES,

@@ -166,9 +166,10 @@ class Recipe:
         source: the paper, or where else the method comes from.
         dataset: what it is measured on.
         knobs: a frozen dataclass with the defaults of everything that ``--set`` may change.
-        configure: the whole configuration for given knobs.
+        configure: the whole configuration for given knobs; None where the recipe runs itself.
         published: the figures to compare with.
         epsilons: for knobs and the plan, what else epsilon was or could be said to be, by name.
+        run: of knobs, conditions and progress, the result; for what is no private classification of a named set.
     """
 
     name: str
@@ -177,13 +178,27 @@ class Recipe:
     source: str
     dataset: str
     knobs: Any
-    configure: Callable[[Any], Configuration]
+    configure: Callable[[Any], Configuration] | None = None
     published: tuple[Published, ...] = ()
     epsilons: Callable[[Any, DPSGD], Mapping[str, float]] | None = None
+    run: Callable[..., dict[str, Any]] | None = None
 
     def with_settings(self, settings: Mapping[str, str]) -> Any:
         """The knobs with what ``--set`` says; a wrong name or value is an `InputError`."""
         return changed(self.knobs, settings)
+
+    def configured(self, settings: Mapping[str, str]) -> Configuration:
+        """The whole configuration with what ``--set`` says."""
+        if self.configure is None:
+            raise InputError(f"name={self.name!r}: runs by itself and has no sweeps. Use tacit recipe run --set.")
+        return self.configure(self.with_settings(settings))
+
+    def check(self, settings: Mapping[str, str]) -> None:
+        """Raises what is wrong with the settings, before anything is loaded."""
+        if self.configure is None:
+            self.with_settings(settings)
+        else:
+            self.configured(settings)
 
     def published_at(self, epsilon: float | None) -> Published | None:
         """The published figure for this epsilon."""

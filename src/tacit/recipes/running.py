@@ -88,17 +88,17 @@ def run_recipe(
     others, the moments accountant of 2016 among them, and ``epsilons`` what the recipe itself adds to compare with.
     """
     knobs = recipe.with_settings(settings)
-    configuration = recipe.configure(knobs)
+    facts = {"name": recipe.name, "method": recipe.method, "source": recipe.source, "knobs": dataclasses.asdict(knobs)}
+    if recipe.run is not None:
+        return {**facts, "dataset": recipe.dataset, **recipe.run(knobs, conditions, progress)}
+    configuration = recipe.configured(settings)
     started = time.perf_counter()
     outcome = measure(configuration, conditions, progress)
     published = recipe.published_at(getattr(knobs, "epsilon", None))
     plan = outcome.plan
     return {
-        "name": recipe.name,
-        "method": recipe.method,
-        "source": recipe.source,
+        **facts,
         "dataset": configuration.dataset,
-        "knobs": dataclasses.asdict(knobs),
         "published": None if published is None else published.accuracy,
         "published_epsilon": None if published is None else published.epsilon,
         "published_accountant": None if published is None else published.accountant,
@@ -115,11 +115,18 @@ def run_recipe(
         "plan": plan.to_dict(),
         "training": _training_facts(configuration),
         "statement": str(plan.statement()),
-        "seeds": conditions.seeds,
         "seconds": time.perf_counter() - started,
         "seconds_a_seed": statistics.fmean(outcome.seconds),
         "history": outcome.history,
         "engine": outcome.engine,
+        **provenance(conditions),
+    }
+
+
+def provenance(conditions: Conditions) -> dict[str, Any]:
+    """Where a figure comes from."""
+    return {
+        "seeds": conditions.seeds,
         "hardware": hardware(conditions.device),
         "versions": versions(),
         "command": command_line(),

@@ -15,8 +15,7 @@ from tacit.recipes.catalogue import RECIPES
 from tacit.recipes.knobs import split_setting
 from tacit.recipes.named_set import recipe_for
 from tacit.recipes.recipe import Recipe
-from tacit.recipes.running import Conditions, Progress, measure
-from tacit.training.run_folder import command_line, hardware, now, versions
+from tacit.recipes.running import Conditions, Progress, measure, provenance
 
 _POINTS = 4  # a row shows its end alone; this much moves the progress bar
 
@@ -67,7 +66,7 @@ def run_sweep(
         {**settings, **dict(zip([axis.key for axis in axes], values, strict=True))}
         for values in itertools.product(*(axis.values for axis in axes))
     ]
-    configurations = [subject.configure(subject.with_settings(combination)) for combination in combinations]
+    configurations = [subject.configured(combination) for combination in combinations]
     conditions = dataclasses.replace(conditions, points=_POINTS)
     rows: list[dict[str, Any]] = []
     plans: list[DPSGD] = []
@@ -97,11 +96,7 @@ def run_sweep(
         "measured_on": measured_on,
         "rows": rows,
         "epsilon_together": _together(plans, conditions.seeds),
-        "seeds": conditions.seeds,
-        "hardware": hardware(conditions.device),
-        "versions": versions(),
-        "command": command_line(),
-        "date": now(),
+        **provenance(conditions),
     }
 
 

@@ -1,0 +1,67 @@
+"""The recurrent recipe: four ways to train, two of them private, on the adding problem."""
+
+import json
+
+import pytest
+import torch
+
+from tacit.core.errors import InputError
+from tacit.core.plain import to_json
+from tacit.datasets import adding
+from tacit.models import SequenceReader
+from tacit.recipes import RECIPES, Conditions, run_recipe
+from tacit.recipes.sweeping import read_axes, run_sweep
+from tacit.recipes.tanh_filter_recurrent import explained
+
+RECIPE = RECIPES["tanh-filter-recurrent"]
+SMALL = {"length": "6", "examples": "400", "hidden": "8", "batch_size": "50", "steps": "20"}
+
+
+def quiet(*_):
+    pass
+
+
+def run(setting, **settings):
+    return run_recipe(RECIPE, {**SMALL, "setting": setting, **settings}, Conditions(), quiet)
+
+
+@pytest.mark.parametrize("setting", ["plain", "filtered", "private", "private-filtered"])
+def test_every_setting_runs_and_says_what_it_guarantees(setting):
+    result = run(setting)
+    json.loads(to_json(result))
+    assert result["name"] == RECIPE.name
+    assert 0 <= result["measured"] <= 1
+    assert result["history"][-1]["accuracy"] == result["measured"]
+    if setting.startswith("private"):
+        assert 7.9 < result["epsilon"] <= 8
+        assert "differentially private" in result["statement"]
+        assert ("tanh" in result["statement"]) == setting.endswith("filtered")
+    else:
+        assert result["epsilon"] is None
+        assert "No guarantee" in result["statement"]
+
+
+def test_plain_training_explodes_where_the_filter_does_not():
+    wild = {"learning_rate": "1e6", "c": "1e-8", "k": "0.1", "steps": "40"}
+    assert run("plain", **wild)["measured"] == 0
+    assert run("filtered", **wild)["measured"] > 0
+
+
+def test_weights_that_are_not_finite_explain_nothing():
+    model = SequenceReader(2, 8, 1)
+    torch.nn.init.constant_(model.head.weight, float("nan"))
+    assert explained(model, adding(6, train_examples=10, test_examples=100)) == 0
+
+
+def test_held_out_sequences_are_not_the_test_set():
+    result = run_recipe(RECIPE, {**SMALL, "setting": "plain"}, Conditions(held_out=True), quiet)
+    assert "80 held-out" in result["measured_on"]
+
+
+def test_wrong_settings_are_refused():
+    with pytest.raises(InputError, match="setting"):
+        run("other")
+    with pytest.raises(InputError, match="is no knob"):
+        RECIPE.check({"depth": "3"})
+    with pytest.raises(InputError, match="no sweeps"):
+        run_sweep(RECIPE, read_axes(["c=1,2"]), {}, Conditions(), quiet)
