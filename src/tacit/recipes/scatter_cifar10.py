@@ -133,10 +133,10 @@ RECIPES = (
         scatter_linear,
         LINEAR_CLIP,
         {
-            1.0: Level(batch_size=8192, steps=400, learning_rate=0.005, preparation_noise=20.0),
-            2.0: Level(batch_size=8192, steps=400, learning_rate=0.01, preparation_noise=12.0),
-            3.0: Level(batch_size=8192, steps=400, learning_rate=0.01, preparation_noise=10.0),
-            8.0: Level(batch_size=16384, steps=400, learning_rate=0.02, preparation_noise=5.0),
+            1.0: Level(batch_size=8192, steps=200, learning_rate=0.01, preparation_noise=20.0),
+            2.0: Level(batch_size=8192, steps=200, learning_rate=0.02, preparation_noise=12.0),
+            3.0: Level(batch_size=8192, steps=200, learning_rate=0.03, preparation_noise=10.0),
+            8.0: Level(batch_size=16384, steps=200, learning_rate=0.05, preparation_noise=5.0),
         },
     ),
     _recipe(
