@@ -303,3 +303,31 @@ def test_names_that_are_no_samplers_are_refused() -> None:
     with pytest.raises(InputError, match="batch_size=11"):
         named_sampler("poisson", examples=10, batch_size=11)
     assert all(named_sampler(name, examples=10, batch_size=2).name == name for name in SAMPLERS)
+
+
+def frequency_pvalue(counts: np.ndarray, draws: int, size: int) -> float:
+    """Under uniform subsets of a fixed size the counts of all records are exchangeable and have a known sum."""
+    examples, rate = len(counts), size / len(counts)
+    scores = (counts - draws * rate) / np.sqrt(draws * rate * (1 - rate) * examples / (examples - 1))
+    return float(stats.chi2.sf(np.sum(scores**2), df=examples - 1))
+
+
+@pytest.mark.parametrize("size", [110, 200, 390])
+def test_dense_subsets_favour_no_record_and_no_pair(size: int) -> None:
+    draws, examples = 3000, 400
+    rows = membership(FixedSize(examples, size), examples, draws)
+    assert (rows.sum(axis=1) == size).all()
+    assert frequency_pvalue(rows.sum(axis=0), draws, size) > ACCEPT
+    halves = rows[:, : examples // 2].sum(axis=1)  # as many as a draw without replacement leaves there
+    law = stats.hypergeom(examples, examples // 2, size)
+    assert abs(halves.mean() - law.mean()) < 4 * law.std() / np.sqrt(draws)
+    assert abs(halves.var() / law.var() - 1) < 6 * np.sqrt(2 / draws)
+
+
+def test_dense_subsets_that_drop_the_last_records_are_found_out() -> None:
+    draws, examples, size = 3000, 400, 200
+    rows = np.zeros((draws, examples))
+    for step in range(draws):
+        marked = np.flatnonzero(RNG.stream("near miss", step).random(examples) < 0.6)
+        rows[step, marked[:size]] = 1
+    assert frequency_pvalue(rows.sum(axis=0), draws, size) < 1e-6

@@ -15,7 +15,7 @@ from tacit.core.validation import check_choice, check_count
 from tacit.gradients.batches import Rows, count_examples, device_of, split
 from tacit.gradients.compiled_engine import CompiledEngine, Finish, Launch
 from tacit.gradients.engines import ENGINES, BookkeepingEngine, Engine
-from tacit.gradients.losses import LossFunction, sum_dtype, trainable
+from tacit.gradients.losses import LossFunction, laid_out_like, sum_dtype, trainable
 from tacit.gradients.refusals import refuse_mixing_layers
 from tacit.gradients.strategies import Strategies
 from tacit.gradients.tracing import Batch
@@ -258,7 +258,9 @@ class ClippedGrad:
 def _complete(sums: dict[str, Tensor], parameters: dict[str, nn.Parameter]) -> dict[str, Tensor]:
     """A sum for every trainable parameter; zeros where it was not used."""
     return {
-        name: sums[name] if name in sums else torch.zeros_like(p, dtype=sum_dtype(p), requires_grad=False)
+        name: laid_out_like(
+            p, sums[name] if name in sums else torch.zeros_like(p, dtype=sum_dtype(p), requires_grad=False)
+        )
         for name, p in parameters.items()
     }
 

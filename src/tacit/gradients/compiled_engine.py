@@ -210,16 +210,16 @@ class CompiledEngine:
 
     def _prepared(self, program: _Program, batch: Batch, mask: Tensor, finish: Finish | None) -> Launch:
         trace = program.compilation.trace
-        staying, moving = trace.staying(batch), trace.moving(batch, mask)
+        moving, addresses = trace.moving(batch, mask), trace.addresses(batch)
         replay = program.replay
-        if replay is None or program.finish != finish or not replay.fits(staying):
+        if replay is None or program.finish != finish or replay.addresses != addresses:
             replay = program.replay = None  # frees its memory before the next one takes as much
 
             def finish_named(results: list[Tensor], seat: Tensor) -> None:
                 if finish is not None:
                     finish(program.named(results)[0], seat)
 
-            replay = Replay(program.compilation.program, staying, moving, _NOBODY, finish_named)
+            replay = Replay(program.compilation.program, trace.staying(batch), moving, _NOBODY, finish_named)
             program.replay, program.finish = replay, finish
         self.state = "compiled, in one CUDA graph"
         return functools.partial(replay, moving, mask if mask is self.full_mask else None)

@@ -71,6 +71,7 @@ class Replay:
     graph's memory and are overwritten by the next call.
 
     Attributes:
+        addresses: of the tensors that stay.
         results: those of the last call.
 
     Args:
@@ -87,7 +88,7 @@ class Replay:
         passenger: Tensor,
         finish: Callable[[list[Tensor], Tensor], None] | None = None,
     ) -> None:
-        self._addresses = [tensor.data_ptr() for tensor in staying]
+        self.addresses = [tensor.data_ptr() for tensor in staying]
         device = staying[0].device
         self._parcel = Parcel([*moving, passenger], device)
         *places, seat = self._parcel.places
@@ -103,10 +104,6 @@ class Replay:
             if finish is not None:
                 finish(self.results, seat)
         torch._C._cuda_clearCublasWorkspaces()
-
-    def fits(self, staying: Sequence[Tensor]) -> bool:
-        """Whether the tensors that stay are still where they were."""
-        return [tensor.data_ptr() for tensor in staying] == self._addresses
 
     def holds(self, value: Tensor) -> bool:
         """Whether this tensor is one of the results, and not a copy."""

@@ -141,7 +141,8 @@ class BookkeepingEngine:
         self._strategies = strategies or Strategies()
         self.written_out: list[tuple[str, str]] = []
         self._found: dict[Hashable, tuple[list[list[Step]], bool]] = {}
-        self._settings: tuple[list[object], Hashable] = [], None
+        self._settings: tuple[list[object], int] = [], -1
+        self._known_settings: dict[Hashable, int] = {}
 
     def __call__(self, batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         with torch.enable_grad():
@@ -194,8 +195,9 @@ class BookkeepingEngine:
         """Whether each module is in training mode."""
         return tuple(module.training for module in self._model.modules())
 
-    def settings(self) -> Hashable:
-        """Every module with every plain value that it holds, such as its mode or a temperature, and every parameter.
+    def settings(self) -> int:
+        """A number for every module with every plain value that it holds, such as its mode or a temperature, and every
+        parameter: the same for the same, another for any other.
 
         Worked out again only where some object was replaced since the last call.
         """
@@ -204,11 +206,12 @@ class BookkeepingEngine:
             seen += vars(module).values()
             for parameter in module._parameters.values():
                 seen += (parameter, parameter is not None and parameter.requires_grad)
-        known, settings = self._settings
-        if len(seen) != len(known) or not all(map(operator.is_, seen, known)):
+        last, number = self._settings
+        if len(seen) != len(last) or not all(map(operator.is_, seen, last)):
             settings = tuple(map(_settings_of, self._model.modules()))
-            self._settings = seen, settings
-        return settings
+            number = self._known_settings.setdefault(settings, len(self._known_settings))
+            self._settings = seen, number
+        return number
 
     @property
     def parts(self) -> tuple[nn.Module, LossFunction, BoundClipping, Strategies]:

@@ -45,6 +45,17 @@ class LossModule(nn.Module):
         return losses_of(self._loss_fn, self.model, batch, 1)[0]
 
 
+def laid_out_like(parameter: Tensor, value: Tensor) -> Tensor:
+    """The value in the parameter's memory format, as optimizers like gradients best.
+
+    Noise is drawn in the order of memory, so that it does not depend on how the value was computed.
+    """
+    last = parameter.dim() == 4 and parameter.is_contiguous(memory_format=torch.channels_last)
+    return value.contiguous(
+        memory_format=torch.channels_last if last and not parameter.is_contiguous() else torch.contiguous_format
+    )
+
+
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     """Name to parameter for all that train; a tied parameter appears once, under its first name."""
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}

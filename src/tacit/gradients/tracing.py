@@ -18,7 +18,7 @@ from tacit.clipping import BoundClipping
 from tacit.core.errors import TacitError, UnsupportedError
 from tacit.gradients.batches import Rows, count_examples, leaves, map_leaves
 from tacit.gradients.clipped_sum import sum_clipped
-from tacit.gradients.losses import LossFunction, losses_of, trainable
+from tacit.gradients.losses import LossFunction, laid_out_like, losses_of, trainable
 from tacit.gradients.recorder import Recorder, Step
 from tacit.gradients.strategies import Strategies
 from tacit.gradients.tidying import clear_rows_in_place
@@ -52,6 +52,11 @@ class Trace:
         records = batch.tensors if isinstance(batch, Rows) else ()
         return [*(getattr(module, name).detach() for module, name in self.state), *records]
 
+    def addresses(self, batch: Batch) -> list[int]:
+        """Where they lie."""
+        records = batch.tensors if isinstance(batch, Rows) else ()
+        return [tensor.data_ptr() for tensor in (*(getattr(*place) for place in self.state), *records)]
+
     def moving(self, batch: Batch, mask: Tensor) -> list[Tensor]:
         """The graph's other arguments, which are new in every step."""
         return [batch.index, mask] if isinstance(batch, Rows) else [*leaves(batch), mask]
@@ -82,15 +87,7 @@ class _Computation(nn.Module):
             grads = recorder.gradients(losses)
         with torch.no_grad():
             sums, norms = sum_clipped(grads, self._bound, mask, self._strategies, branch_free=True)
-            return {name: _laid_out_like(parameters[name], value) for name, value in sums.items()}, norms
-
-
-def _laid_out_like(parameter: Tensor, value: Tensor) -> Tensor:
-    """The value in the parameter's memory format, as optimizers like gradients best."""
-    last = parameter.dim() == 4 and parameter.is_contiguous(memory_format=torch.channels_last)
-    return value.contiguous(
-        memory_format=torch.channels_last if last and not parameter.is_contiguous() else torch.contiguous_format
-    )
+            return {name: laid_out_like(parameters[name], value) for name, value in sums.items()}, norms
 
 
 def trace(

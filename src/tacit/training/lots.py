@@ -1,4 +1,4 @@
-"""Lots drawn ahead of the steps that take them, where drawing takes long, so that a fast step does not wait for it."""
+"""Lots drawn some steps ahead of those that take them, so that a fast step does not wait for its lot."""
 
 import math
 import time
@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
-_BLOCK = 16
+_BLOCK = 16  # drawn one after another, which is faster than each in its turn: everything for it is at hand
 _TRIED = 4  # draws are timed, since the first one takes long in any case
 _LONG = 1e-3  # seconds; two threads of Python hinder each other more than a short draw delays a step
 
@@ -26,17 +26,19 @@ def drawn(draw: Callable[[int], Indices], first: int, last: int) -> Iterator[Ind
         lot = draw(step)
         shortest = min(shortest, time.perf_counter() - started)
         yield lot
-    rest = first + _TRIED, last
-    yield from _drawn_ahead(draw, *rest) if shortest > _LONG else map(draw, range(*rest))
 
-
-def _drawn_ahead(draw: Callable[[int], Indices], first: int, last: int) -> Iterator[Indices]:
     def block(start: int) -> list[Indices]:
         return [draw(step) for step in range(start, min(start + _BLOCK, last))]
 
+    starts = range(first + _TRIED, last, _BLOCK)
+    for lots in _ahead(block, starts) if shortest > _LONG else map(block, starts):
+        yield from lots
+
+
+def _ahead(block: Callable[[int], list[Indices]], starts: range) -> Iterator[list[Indices]]:
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="tacit-sampler") as pool:
-        coming = pool.submit(block, first)
-        for start in range(first, last, _BLOCK):
+        coming = pool.submit(block, starts.start)
+        for start in starts:
             ready = coming.result()
-            coming = pool.submit(block, start + _BLOCK)
-            yield from ready
+            coming = pool.submit(block, start + starts.step)
+            yield ready
