@@ -110,7 +110,7 @@ RECIPES = (
             1.0: _Level(batch_size=8192, preparation_noise=20.0, learning_rate=0.0151),
             2.0: _Level(batch_size=8192, preparation_noise=12.0, learning_rate=0.0403),
             3.0: _Level(batch_size=8192, preparation_noise=10.0, learning_rate=0.0403),
-            8.0: _Level(batch_size=16384, preparation_noise=5.0, learning_rate=0.121),
+            8.0: _Level(batch_size=8192, preparation_noise=5.0, learning_rate=0.06),
         },
         PaperRun("mnist", "scatter-linear", 4096, 8.0, 3.04, epochs=40, accuracy=0.987, normalisation_noise=8.0),
     ),
