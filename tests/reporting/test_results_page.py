@@ -4,7 +4,9 @@ import json
 import xml.etree.ElementTree as ElementTree
 
 import pytest
+from dp_accounting import ComposedDpEvent, GaussianDpEvent
 
+from tacit.accounting import dpsgd_event, event_to_json
 from tacit.core.errors import InputError
 from tacit.recipes import read_results, write_result
 from tacit.reporting.results_page import write_results_page
@@ -70,7 +72,7 @@ def test_every_figure_is_shown_and_whole(page):
     text, figures = page
     assert {figure.stem for figure in figures} == {
         "frontier-mnist",
-        "some-recipe-epochs",
+        "some-recipe-published-epochs",
         "some-recipe-sweep-clip",
         "accountants",
     }
@@ -113,3 +115,47 @@ def test_a_file_that_is_no_result_is_named(tmp_path):
         read_results(tmp_path)
     with pytest.raises(InputError, match="no such folder"):
         read_results(tmp_path / "nowhere")
+
+
+def shown(folder, *results):
+    for number, result in enumerate(results):
+        write_result(result, folder, [str(number)])
+    path, figures = write_results_page(folder, *read_results(folder), [])
+    return path.read_text(encoding="utf-8"), {figure.stem: figure.read_text(encoding="utf-8") for figure in figures}
+
+
+def test_epsilons_that_were_claimed_stand_beside_the_true_one(tmp_path):
+    claimed = {**RESULT, "epsilon": 365_963.3, "epsilons": {"claimed": 1.281, "actual": 365_963.3}}
+    text, figures = shown(tmp_path, RESULT, claimed)
+    assert "epsilon, claimed" in text
+    assert "| 1.281 |" in text
+    assert "365,963" in text
+    assert "10^5" not in figures["frontier-mnist"]  # it would flatten all the others
+
+
+def test_runs_without_a_guarantee_are_compared_with_those_that_have_one(tmp_path):
+    history = [{**point, "epsilon": None} for point in RESULT["history"]]
+    free = {**RESULT, "epsilon": None, "noise_multiplier": None, "epsilon_by_accountant": {}, "history": history}
+    free |= {"knobs": {"setting": "plain"}, "metric": "variance explained"}
+    text, figures = shown(tmp_path, free, RESULT)
+    assert "| none |" in text
+    assert "plain" in figures["some-recipe-without-noise-epochs"]
+    assert "published, epsilon 1.55" in figures["some-recipe-private-epochs"]
+
+
+def test_accuracy_against_epsilon_and_delta_is_recounted_from_the_event(tmp_path):
+    event = event_to_json(ComposedDpEvent([GaussianDpEvent(7.0), dpsgd_event(0.01, 4.0, 1000)]))
+    text, figures = shown(tmp_path, {**RESULT, "name": "abadi2016-mnist", "event": event})
+    drawn = figures["abadi2016-mnist-deltas"]
+    assert "figures/abadi2016-mnist-deltas.svg" in text
+    for label in ("delta 0.01", "delta 1e-05", "noise 4"):
+        assert label in drawn
+
+
+def test_names_are_not_joined_by_a_line(tmp_path):
+    rows = [{"optimizer": name, "test_accuracy": 0.9, "std": None} for name in ("sgd", "adam")]
+    swept = {**SWEEP, "over": [{"key": "optimizer", "values": ["sgd", "adam"]}], "rows": rows}
+    _, figures = shown(tmp_path, swept)
+    drawn = figures["some-recipe-0"]
+    assert ">sgd<" in drawn
+    assert ">adam<" in drawn

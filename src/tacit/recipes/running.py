@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tacit.accounting import epsilon_by_accountant
+from tacit.accounting import epsilon_by_accountant, event_to_json
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_count
 from tacit.datasets import DataSet, Split
@@ -113,6 +113,7 @@ def run_recipe(
         "noise_multiplier": plan.noise_multiplier,
         "steps": plan.steps,
         "plan": plan.to_dict(),
+        "event": event_to_json(plan.event()),
         "training": _training_facts(configuration),
         "statement": str(plan.statement()),
         "seconds": time.perf_counter() - started,

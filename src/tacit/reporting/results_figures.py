@@ -1,18 +1,40 @@
 """The figures of the results page, each a file of its own: frontiers, curves over epochs, sweeps, accountants."""
 
 import itertools
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
 
-from tacit.reporting.canvas import INK, PALETTE, as_svg_file, canvas, label_axes, panels
+from tacit.reporting.canvas import INK, MUTED, PALETTE, as_svg_file, canvas, label_axes, panels
 
 Row = Mapping[str, Any]
 _WIDE, _HIGH = 6.4, 4.0
 _LOG_FROM = 15.0
-_TICKS = (0.1, 0.2, 0.5, 1, 2, 3, 4, 8, 16)
+_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 3, 4, 8, 16)
+_MARKERS = ("o", "s", "^", "v", "D", "P")
+
+
+class Moment(NamedTuple):
+    """A step that was looked at, with the mean accuracy over the seeds."""
+
+    step: int
+    epochs: float
+    accuracy: float
+    epsilon: float | None
+
+
+def mean_history(history: Iterable[Row]) -> list[Moment]:
+    """The steps that were looked at, in order."""
+    steps: dict[int, list[Row]] = {}
+    for point in history:
+        steps.setdefault(point["step"], []).append(point)
+    return [
+        Moment(step, points[0]["epochs"], statistics.fmean(p["accuracy"] for p in points), points[0]["epsilon"])
+        for step, points in sorted(steps.items())
+    ]
 
 
 def frontier(dataset: str, measured: Sequence[Row], published: Sequence[Row]) -> str:
@@ -33,18 +55,56 @@ def frontier(dataset: str, measured: Sequence[Row], published: Sequence[Row]) ->
 
 
 def over_epochs(name: str, results: Sequence[Row]) -> str:
-    """Accuracy over epochs above epsilon over epochs, one line a result, the mean over its seeds."""
-    figure, (axes, below) = panels(wide=_WIDE, high=1.5 * _HIGH)
-    for colour, result in zip(_cycle(), results, strict=False):
-        means = _means(result["history"])
-        epochs = [epoch for epoch, *_ in means]
-        axes.plot(epochs, [accuracy for _, accuracy, _ in means], color=colour, linewidth=1.6, label=result["line"])
-        below.plot(epochs, [epsilon for *_, epsilon in means], color=colour, linewidth=1.6)
+    """Accuracy over epochs above epsilon over epochs, one line a result, the mean over its seeds.
+
+    Where no result has a guarantee there is nothing below.
+    """
+    histories = [mean_history(result["history"]) for result in results]
+    spent = [mean.epsilon for means in histories for mean in means if mean.epsilon is not None]
+    figure, (axes, *below) = panels(wide=_WIDE, high=_HIGH * (1.5 if spent else 1), count=2 if spent else 1)
+    for colour, result, means in zip(_cycle(), results, histories, strict=False):
+        epochs = [mean.epochs for mean in means]
+        axes.plot(epochs, [mean.accuracy for mean in means], color=colour, linewidth=1.6, label=result["line"])
+        epsilons = [mean.epsilon for mean in means if mean.epsilon is not None]
+        if epsilons:
+            below[0].plot(epochs, epsilons, color=colour, linewidth=1.6)
+    if spent and max(spent) > _LOG_FROM**2 * min(spent):
+        below[0].set_yscale("log")
     _percent(axes)
     _legend(axes)
-    label_axes(axes, "", "test accuracy")
-    label_axes(below, "epochs", "epsilon")
-    return as_svg_file(figure, name, f"Test accuracy and epsilon over the epochs: {name}")
+    label_axes(axes, "" if spent else "epochs", results[0].get("metric", "test accuracy"))
+    for each in below:
+        label_axes(each, "epochs", "epsilon")
+    return as_svg_file(figure, name, f"Accuracy and epsilon over the epochs: {name}")
+
+
+def deltas(name: str, lines: Sequence[Row]) -> str:
+    """Accuracy against epsilon, one colour a delta, one marker a noise level.
+
+    Args:
+        name: of the file.
+        lines: each with ``delta``, ``noise``, and ``points``: (epsilon, accuracy) along one run.
+    """
+    figure, axes = canvas(wide=_WIDE, high=_HIGH)
+    colours = _colours(f"delta {line['delta']:g}" for line in lines)
+    markers = dict(zip(dict.fromkeys(line["noise"] for line in lines), _MARKERS, strict=False))
+    for line in lines:
+        label = f"delta {line['delta']:g}"
+        axes.plot(
+            *zip(*line["points"], strict=True),
+            color=colours[label],
+            linewidth=1.2,
+            marker=markers[line["noise"]],
+            markersize=3.5,
+            label=label if line["noise"] == lines[0]["noise"] else None,
+        )
+    for noise, marker in markers.items():
+        axes.plot([], [], color=MUTED, linestyle="", marker=marker, markersize=4.5, label=f"noise {noise:g}")
+    _logarithmic_epsilon(axes, [epsilon for line in lines for epsilon, _ in line["points"]])
+    _percent(axes)
+    _legend(axes)
+    label_axes(axes, "epsilon (logarithmic)", "test accuracy")
+    return as_svg_file(figure, name, f"Test accuracy against epsilon for several deltas: {name}")
 
 
 def sweep(name: str, result: Row) -> str:
@@ -76,22 +136,18 @@ def accountants(name: str, epochs: Sequence[float], curves: Mapping[str, Sequenc
     return as_svg_file(figure, name, f"Epsilon over the epochs under each accountant, {setting}")
 
 
-def _means(history: Iterable[Row]) -> list[tuple[float, float, float]]:
-    """(epochs, mean accuracy, epsilon) of the steps that were looked at."""
-    steps: dict[int, list[Row]] = {}
-    for point in history:
-        steps.setdefault(point["step"], []).append(point)
-    return [
-        (points[0]["epochs"], sum(point["accuracy"] for point in points) / len(points), points[0]["epsilon"])
-        for _, points in sorted(steps.items())
-    ]
-
-
 def _errorbars(axes: Axes, rows: Sequence[Row], across: str, up: str, colour: str, label: str) -> None:
     places = [row[across] for row in rows], [row[up] for row in rows]
-    spread = [row["std"] or 0.0 for row in rows]
     axes.errorbar(
-        *places, yerr=spread, color=colour, linewidth=1.6, marker="o", markersize=4.5, capsize=2.5, label=label or None
+        *places,
+        yerr=[row["std"] or 0.0 for row in rows],
+        color=colour,
+        linestyle="" if isinstance(rows[0][across], str) else "-",  # nothing lies between names
+        linewidth=1.6,
+        marker="o",
+        markersize=4.5,
+        capsize=2.5,
+        label=label or None,
     )
 
 

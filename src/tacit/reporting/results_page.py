@@ -4,7 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tacit.accounting import dpsgd_event, epsilon_over_steps
+from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
+
+from tacit.accounting import dpsgd_event, epsilon, epsilon_over_steps, event_from_json
+from tacit.accounting.events import flatten
 from tacit.reporting import results_figures as figures
 from tacit.reporting.rendering import moment, write_whole
 
@@ -12,6 +15,8 @@ Row = Mapping[str, Any]
 
 _FOLDER = "figures"
 _RATE, _NOISE, _DELTA, _EPOCHS = 0.01, 4.0, 1e-5, 400
+_FRONTIER_UP_TO = 32.0  # what lies beyond has no meaning, and would flatten the rest
+_DELTAS_OF, _DELTAS = "abadi2016-mnist", (1e-2, 1e-3, 1e-4, 1e-5)
 _SHOWN_ACCOUNTANTS = ("strong", "moments", "rdp", "pld")
 _OPENING = """\
 # Results
@@ -39,7 +44,8 @@ def write_results_page(
     parts = [_OPENING]
     for dataset in dict.fromkeys(row["dataset"] for row in [*measured, *published]):
         parts.append(_dataset_part(dataset, measured, published, drawn))
-    parts += [_curves_part(measured, drawn), _sweeps_part(sweeps, drawn), _accountants_part(drawn)]
+    parts += [_curves_part(measured, drawn), _deltas_part(measured, drawn), _sweeps_part(sweeps, drawn)]
+    parts.append(_accountants_part(drawn))
     paths = []
     for name, svg in drawn.items():
         paths.append(folder / _FOLDER / f"{name}.svg")
@@ -51,21 +57,47 @@ def write_results_page(
 
 def _dataset_part(dataset: str, measured: Sequence[Row], published: Sequence[Row], drawn: dict[str, str]) -> str:
     rows = [row for row in measured if row["dataset"] == dataset]
+    parts = [f"## {dataset}\n", _frontier(dataset, rows, published, drawn)]
+    if rows:
+        parts.append(_table(_HEADERS, map(_cells, rows)))
+    return "\n".join(part for part in [*parts, _epsilons_table(rows)] if part)
+
+
+def _frontier(dataset: str, rows: Sequence[Row], published: Sequence[Row], drawn: dict[str, str]) -> str:
+    points = [
+        {"line": _line(row), "epsilon": row["epsilon"], "accuracy": row["measured"], "std": row["std"]}
+        for row in rows
+        if row["epsilon"] is not None and row["epsilon"] <= _FRONTIER_UP_TO
+    ]
+    claims = [
+        {"line": f"{row['method']}, as published", "epsilon": row["epsilon"], "accuracy": row["accuracy"]}
+        for row in published
+        if row["dataset"] == dataset
+    ]
+    if not points and not claims:
+        return ""
     name = f"frontier-{dataset}"
-    drawn[name] = figures.frontier(
-        dataset,
+    drawn[name] = figures.frontier(dataset, points, claims)
+    return f"{_image(name, f'Accuracy against epsilon on {dataset}')}\n"
+
+
+def _epsilons_table(rows: Sequence[Row]) -> str:
+    """What else epsilon was said to be, beside the figure that it was said of."""
+    told = [row for row in rows if row.get("epsilons")]
+    if not told:
+        return ""
+    names = list(dict.fromkeys(name for row in told for name in row["epsilons"]))
+    cells = (
         [
-            {"line": _line(row), "epsilon": row["epsilon"], "accuracy": row["measured"], "std": row["std"]}
-            for row in rows
-        ],
-        [
-            {"line": f"{row['method']}, as published", "epsilon": row["epsilon"], "accuracy": row["accuracy"]}
-            for row in published
-            if row["dataset"] == dataset
-        ],
+            f"[{row['method']}, {_setting(row)}]({row['file']})",
+            f"{100 * row['measured']:.2f}",
+            *(f"{row['epsilons'][name]:,.4g}" if name in row["epsilons"] else "–" for name in names),
+            _epsilon(row),
+        ]
+        for row in told
     )
-    text = f"## {dataset}\n\n{_image(name, f'Accuracy against epsilon on {dataset}')}\n"
-    return f"{text}\n{_table(_HEADERS, map(_cells, rows))}" if rows else text
+    headers = ("method", "measured", *(f"epsilon, {name}" for name in names), "epsilon of this row")
+    return f"Epsilons that were, or could be, said of the same noise:\n\n{_table(headers, cells)}"
 
 
 _HEADERS = (
@@ -84,9 +116,9 @@ def _cells(row: Row) -> list[str]:
         published,
         f"**{100 * row['measured']:.2f}**{spread}",
         str(row["seeds"]),
-        f"{row['epsilon']:.3f}",
+        _epsilon(row),
         "–" if moments is None else f"{moments:.3f}",
-        f"{row['noise_multiplier']:.3g}",
+        "–" if row["noise_multiplier"] is None else f"{row['noise_multiplier']:.3g}",
         f"{row['steps']:,}",
         f"{row['seconds_a_seed']:.0f}",
         f"{_machine(row)}, {moment(row['date'])}",
@@ -95,14 +127,55 @@ def _cells(row: Row) -> list[str]:
 
 
 def _curves_part(measured: Sequence[Row], drawn: dict[str, str]) -> str:
-    names = dict.fromkeys(row["name"] for row in measured)
+    groups: dict[str, list[Row]] = {}
+    compared = {row["name"] for row in measured if row["epsilon"] is None}
+    for row in measured:
+        kind = _setting(row)
+        if row["name"] in compared:  # with and without a guarantee, the settings of each in one figure
+            kind = "without-noise" if row["epsilon"] is None else "private"
+        groups.setdefault(f"{row['name']}-{kind}", []).append(row)
     text = "## Over the epochs\n"
-    for name in names:
-        rows = [{**row, "line": f"epsilon {row['epsilon']:.2f} ({_setting(row)})"} for row in measured]
-        rows = sorted((row for row in rows if row["name"] == name), key=lambda row: float(row["epsilon"]))
-        drawn[f"{name}-epochs"] = figures.over_epochs(f"{name}-epochs", rows)
-        text += f"\n{_image(f'{name}-epochs', f'{name}: accuracy and epsilon over the epochs')}\n"
-    return text if names else ""
+    for group, rows in groups.items():
+        name = f"{group}-epochs"
+        ordered = sorted(rows, key=lambda row: float(row["epsilon"] or 0))
+        drawn[name] = figures.over_epochs(name, [{**row, "line": _curve_line(row)} for row in ordered])
+        text += f"\n{_image(name, f'{group}: accuracy and epsilon over the epochs')}\n"
+    return text if groups else ""
+
+
+def _curve_line(row: Row) -> str:
+    setting = _setting(row)
+    return setting if row["epsilon"] is None else f"{setting}, epsilon {row['epsilon']:.3g}"
+
+
+def _deltas_part(measured: Sequence[Row], drawn: dict[str, str]) -> str:
+    rows = [row for row in measured if row["name"] == _DELTAS_OF and _setting(row) == "published" and "event" in row]
+    if not rows:
+        return ""
+    name = f"{_DELTAS_OF}-deltas"
+    drawn[name] = figures.deltas(
+        name,
+        [
+            {"delta": delta, "noise": row["noise_multiplier"], "points": _points_at(row, delta)}
+            for row in sorted(rows, key=lambda row: -float(row["noise_multiplier"]))
+            for delta in _DELTAS
+        ],
+    )
+    return (
+        "## Accuracy against epsilon and delta\n\nThe same runs for several deltas, under the moments accountant "
+        f"(Abadi et al. 2016, figure 4).\n\n{_image(name, 'Accuracy against epsilon for several deltas')}\n"
+    )
+
+
+def _points_at(row: Row, delta: float) -> list[tuple[float, float]]:
+    """(epsilon, accuracy) along a run, at another delta."""
+    *before, training = flatten(event_from_json(row["event"]))
+    points = []
+    for mean in figures.mean_history(row["history"]):
+        parts = [*before, (training[0], mean.step)]
+        so_far = ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in parts])
+        points.append((epsilon(so_far, delta, accountant="moments"), mean.accuracy))
+    return points
 
 
 def _sweeps_part(sweeps: Sequence[Row], drawn: dict[str, str]) -> str:
@@ -134,6 +207,11 @@ def _accountants_part(drawn: dict[str, str]) -> str:
         "(Abadi et al. 2016, figure 2), and what came later. Computed when this page is made.\n\n"
         f"{_image(name, 'Epsilon over the epochs under each accountant')}\n\n{_table(('epochs', *curves), rows)}"
     )
+
+
+def _epsilon(row: Row) -> str:
+    value = row["epsilon"]
+    return "none" if value is None else f"{value:.3f}" if value < _FRONTIER_UP_TO else f"{value:,.0f}"
 
 
 def _line(row: Row) -> str:
