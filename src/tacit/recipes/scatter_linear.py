@@ -122,7 +122,7 @@ RECIPES = (
             1.0: _Level(batch_size=8192, preparation_noise=20.0, learning_rate=0.0302),
             2.0: _Level(batch_size=8192, preparation_noise=12.0, learning_rate=0.0454),
             3.0: _Level(batch_size=8192, preparation_noise=10.0, learning_rate=0.0605),
-            8.0: _Level(batch_size=16384, preparation_noise=5.0, learning_rate=0.121),
+            8.0: _Level(batch_size=8192, preparation_noise=5.0, learning_rate=0.1),
         },
         PaperRun("fashion-mnist", "scatter-linear", 8192, 16.0, 4.05, epochs=40, accuracy=0.897, groups=27),
     ),
