@@ -74,7 +74,7 @@ class Knobs:
     preparation_noise: float | None = None
     schedule: str = "linear"
     clip: float = LINEAR_CLIP
-    whitening: float = 0.7
+    whitening: float = 1.0
     average: float | None = None
     delta: float = DELTA
 
