@@ -28,6 +28,7 @@ def test_list_names_recipes_and_their_figures():
         (("recipe", "run", "abadi2016-mnist", "--set", "epsilon=3"), ("epsilon=3", "recalibrated")),
         (("recipe", "run", "abadi2016-mnist", "--set", "epsilno=3"), ("epsilno=3", "epsilon")),
         (("recipe", "run", "abadi2016-mnist", "--seeds", "0"), ("seeds=0",)),
+        (("recipe", "run", "scatter-linear-mnist", "--set", "setting=best"), ("setting='best'", "own")),
         (("recipe", "page", "nowhere"), ("nowhere",)),
         (("sweep", "nothing", "--over", "clip=1"), ("nothing", "digits")),
         (("sweep", "digits", "--over", "clap=1"), ("clap=1", "clip")),

@@ -10,6 +10,7 @@ from tacit.accounting.events import flatten
 from tacit.clipping import Flat
 from tacit.core.errors import InputError
 from tacit.datasets import DataSet, Split
+from tacit.models import Upright
 from tacit.recipes import RECIPES, Conditions, run_recipe
 from tacit.training.preparation import Centring, ChannelNormalisation, ChannelWhitening
 
@@ -42,6 +43,11 @@ def test_an_epsilon_between_takes_the_nearest_level():
     assert found.epsilon == 2.6
     assert (found.batch_size, found.learning_rate) == (due.batch_size, due.learning_rate)
     assert found.plan(60_000).preparations == due.plan(60_000).preparations
+
+
+def test_digits_are_made_upright_and_clothes_are_not():
+    maps = [configured(recipe).features((1, 28, 28)) for recipe in (MNIST, FASHION)]
+    assert [isinstance(features[0], Upright) for features in maps] == [True, False]
 
 
 def test_rate_falls_to_zero_over_the_steps():
