@@ -95,15 +95,12 @@ class Replay:
         arguments = [*staying, *places]
         needed = _warm_up(program, arguments)
         self._graph = torch.cuda.CUDAGraph()
-        # The workspaces of cuBLAS are then the graph's own, and those of steps before it are free.
-        torch._C._cuda_clearCublasWorkspaces()
         with torch.cuda.graph(self._graph, stream=_stream(device)):
             # Whatever the graph allocates is then cut from one block; block by block it would hold half as much again.
             torch.empty(needed, dtype=torch.uint8, device=device)
             self.results = program(list(arguments))
             if finish is not None:
                 finish(self.results, seat)
-        torch._C._cuda_clearCublasWorkspaces()
 
     def holds(self, value: Tensor) -> bool:
         """Whether this tensor is one of the results, and not a copy."""
