@@ -139,6 +139,7 @@ def test_ctrl_c_keeps_what_was_spent_and_says_where_it_stopped(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **WIDE},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # where the tests run in the background
     )
     history = folder / "history.jsonl"
     deadline = time.monotonic() + 60

@@ -152,9 +152,9 @@ def wait_for_compiler() -> None:
 @functools.cache
 def _prepare_inductor() -> None:
     """Traces a function of nothing, which inductor would do once by itself, with a tracer that no call gets past."""
-    from torch._inductor import loop_body  # slow to import, and not needed where nothing is compiled
+    from torch._inductor.loop_body import InterpreterShim  # slow to import, and not needed where nothing is compiled
 
-    trace_nothing = getattr(loop_body, "_dummy_gm", None)
+    trace_nothing = getattr(InterpreterShim, "_dummy_gm", None)
     if trace_nothing is not None:
         trace_nothing()
 
