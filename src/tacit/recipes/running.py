@@ -18,6 +18,7 @@ from tacit.datasets.partition import public_uniforms
 from tacit.plan import DPSGD
 from tacit.recipes.phases import Phase, phases
 from tacit.recipes.recipe import Configuration, Recipe
+from tacit.recipes.threads import threads_for
 from tacit.training.evaluation import evaluate
 from tacit.training.execution import Execution
 from tacit.training.fitting import fit
@@ -189,18 +190,19 @@ def _train(
                     points.append(_point(seed, plan, step + before, curve, accuracy))
 
         optimizer = _optimizer(configuration, phase)
-        engine = fit(
-            phase.network,
-            configuration.loss,
-            phase.records,
-            phase.plan,
-            optimizer=optimizer,
-            scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, phase.schedule),
-            average_decay=configuration.average,
-            randomness=randomness,
-            execution=phase.execution,
-            callbacks=[after_step],
-        ).engine
+        with threads_for(phase.network, configuration.batch_size):
+            engine = fit(
+                phase.network,
+                configuration.loss,
+                phase.records,
+                phase.plan,
+                optimizer=optimizer,
+                scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, phase.schedule),
+                average_decay=configuration.average,
+                randomness=randomness,
+                execution=phase.execution,
+                callbacks=[after_step],
+            ).engine
     return model, seen, points, engine
 
 

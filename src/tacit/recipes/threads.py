@@ -1,0 +1,27 @@
+"""How many threads a step is worth."""
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+_SMALL_STEP = 1e8  # parameters times examples of a lot: milliseconds on one thread
+
+
+@contextlib.contextmanager
+def threads_for(model: nn.Module, lot: int) -> Iterator[None]:
+    """One thread within, where a step of dense layers is so small that several would mostly wait for each other.
+
+    They wait in a loop, and where others use the machine as well, each of a step's hundred waits may last as long as
+    the other's turn: such steps then take ten times as long on two threads as on one.
+    """
+    parameters = list(model.parameters())
+    dense = all(parameter.dim() <= 2 for parameter in parameters)  # a convolution does far more with each parameter
+    before = torch.get_num_threads()
+    if dense and sum(parameter.numel() for parameter in parameters) * lot <= _SMALL_STEP:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
