@@ -92,6 +92,14 @@ ROWS = {
     "rows of a wider tensor": ((3, 7), torch.float64, "slice", (False, True, False)),
     "scalars": ((4,), F32, "contiguous", (False, True, False, True)),
 }
+# name: rows, columns, type, how they lie in memory, rows left out or None for no flags.
+SUMS = {
+    "one part, columns past the last block": (5, 1500, F32, "contiguous", None),
+    "several parts, of which the last is shorter": (37, 30, F32, "contiguous", (0, 3, 36)),
+    "bfloat16": (6, 1030, BF16, "contiguous", (1,)),
+    "rows of a wider tensor": (20, 9, F32, "slice", ()),
+    "all left out": (3, 4, F32, "contiguous", (0, 1, 2)),
+}
 TOLERANCE = 2e-6  # Products are exact in float32 or nearly so; sums are short. TF32 is float32 to the interpreter.
 
 
@@ -167,6 +175,18 @@ def _rows_error(shape, dtype, how, kept):
     return 0.0 if torch.equal(values, expected) else 1.0
 
 
+def _sums_error(count, size, dtype, how, left_out):
+    from tacit.gradients.kernels import launch
+
+    rows, weights = _random(count, size, seed=0).to(dtype), _random(count, seed=1).float()
+    keep = None if left_out is None else torch.tensor([row not in left_out for row in range(count)])
+    if keep is not None:
+        rows[~keep] = torch.nan
+    expected = twins.weighted_rows(rows.double(), weights.double(), keep)
+    found = launch.weighted_rows(_placed(rows, how), weights, keep)
+    return 0.0 if torch.equal(found.double(), expected) else _error(found[None], expected[None])
+
+
 class _tile:  # noqa: N801
     """Makes the launcher use one tile of the test's choosing."""
 
@@ -215,6 +235,7 @@ def _run_all():
     errors = {f"product: {name}": _product_error(*case) for name, case in PRODUCTS.items()}
     errors |= {f"convolution: {name}": _convolution_errors(*case) for name, case in CONVOLUTIONS.items()}
     errors |= {f"rows: {name}": _rows_error(*case) for name, case in ROWS.items()}
+    errors |= {f"sums: {name}": _sums_error(*case) for name, case in SUMS.items()}
     errors["an infinite example spoils its own norm alone"] = _non_finite_examples_stay_apart()
     return errors
 
@@ -223,6 +244,7 @@ NAMES = [
     *(f"product: {name}" for name in PRODUCTS),
     *(f"convolution: {name}" for name in CONVOLUTIONS),
     *(f"rows: {name}" for name in ROWS),
+    *(f"sums: {name}" for name in SUMS),
     "an infinite example spoils its own norm alone",
 ]
 

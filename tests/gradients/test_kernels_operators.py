@@ -131,7 +131,17 @@ def test_rows_are_zeroed_in_place_whatever_stood_there(value):
     assert torch.equal(values, before * keep[:, None, None])
 
 
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_weighted_rows_leave_out_what_is_not_kept(value):
+    rows, weights, keep = random(4, 3).float(), random(4, seed=1).float(), torch.tensor([True, False, True, False])
+    expected = (rows * weights[:, None])[keep].sum(0)
+    rows[1, 0] = rows[3, 2] = value
+    torch.testing.assert_close(kernels.weighted_rows(rows, weights, keep), expected)
+    assert not torch.isfinite(kernels.weighted_rows(rows, weights)).all()
+
+
 def test_an_empty_batch_and_no_tokens_are_ordinary():
+    assert torch.equal(kernels.weighted_rows(random(0, 3), random(0)), torch.zeros(3, dtype=torch.float64))
     assert kernels.product_norms(random(0, 3, 2), random(0, 3, 4)).shape == (0,)
     assert torch.equal(kernels.product_norms(random(2, 0, 2), random(2, 0, 4)), torch.zeros(2, dtype=torch.float64))
     x, grad = random(0, 3, 5, 5), random(0, 4, 3, 3)
@@ -148,6 +158,7 @@ def everything(left, right, x, grad, values, keep):
         kernels.product_norms(left, right),
         kernels.convolution_products(x, grad, (3, 3), padding=(1, 1)),
         kernels.convolution_norms(x, grad, (3, 3), padding=(1, 1)),
+        kernels.weighted_rows(values, left[:, 0, 0], keep),
         values,
     )
 
@@ -165,9 +176,10 @@ def test_tracing_gives_one_node_for_each_operator(mode):
         "tacit.convolution_norms.default",
         "tacit.convolution_products.default",
         "tacit.product_norms.default",
+        "tacit.weighted_rows.default",
         "tacit.zero_rows_.default",
     ]
-    assert len([node for node in graph.graph.nodes if node.op == "call_function"]) == 5  # and the clone
+    assert len([node for node in graph.graph.nodes if node.op == "call_function"]) == 8  # the clone and two selections
     for found, expected in zip(graph(*inputs()), everything(*inputs()), strict=True):
         assert torch.equal(found, expected)
 
@@ -185,6 +197,9 @@ def test_operators_keep_what_they_declare():
     )
     torch.library.opcheck(torch.ops.tacit.convolution_norms.default, (x, grad, geometry, "ieee", 2), test_utils=utils)
     torch.library.opcheck(torch.ops.tacit.zero_rows_.default, (values, keep), test_utils=utils)
+    for flags in (keep, None):
+        arguments = (values, torch.ones(2), flags)
+        torch.library.opcheck(torch.ops.tacit.weighted_rows.default, arguments, test_utils=utils)
 
 
 def test_bad_input_is_named():
@@ -207,6 +222,8 @@ def test_bad_input_is_named():
         kernels.convolution_norms(x[0], grad, (3, 3))
     with pytest.raises(InputError, match=r"keep=\[3\] of torch.bool.*one flag an example"):
         kernels.zero_rows_(a, torch.ones(3, dtype=torch.bool))
+    with pytest.raises(InputError, match=r"weights=\[3\] of torch.float32: must be .* Flatten the rows"):
+        kernels.weighted_rows(a[:, :, 0], torch.ones(3))
     with pytest.raises(InputError, match=r"keep=\[2\] of torch.float32"):
         kernels.zero_rows_(a, torch.ones(2))
 

@@ -4,4 +4,5 @@ from tacit.gradients.kernels.operators import convolution_norms as convolution_n
 from tacit.gradients.kernels.operators import convolution_products as convolution_products
 from tacit.gradients.kernels.operators import product_norms as product_norms
 from tacit.gradients.kernels.operators import triton_is_installed as triton_is_installed
+from tacit.gradients.kernels.operators import weighted_rows as weighted_rows
 from tacit.gradients.kernels.operators import zero_rows_ as zero_rows_

@@ -17,7 +17,9 @@ from tacit.gradients.kernels.tuning import Tile, candidates, choose
 
 _LARGEST = 2**31 - 1  # Offsets within an example are 32-bit.
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-_ROWS = 16  # whose flags one program looks at
+_ROWS = 16  # whose flags one program looks at, or that it adds up at least
+_COLUMNS = 1024  # of a row, that one program adds up
+_PROGRAMS = 1024  # keep a GPU busy
 
 
 def product_norms(left: Tensor, right: Tensor, precision: str) -> Tensor:
@@ -118,6 +120,23 @@ def zero_rows_(values: Tensor, keep: Tensor) -> None:
         BLOCK=1024,
         num_warps=4,
     )
+
+
+def weighted_rows(rows: Tensor, weights: Tensor, keep: Tensor | None) -> Tensor:
+    """``sum_i weights[i] rows[i]`` over the rows that are kept, in float32: long rows are read once, at full width."""
+    count, size = rows.shape
+    blocks = -(-size // _COLUMNS)
+    share = -(-count // min(max(_PROGRAMS // blocks, 1), -(-count // _ROWS)))
+    parts = -(-count // share)
+    out = torch.empty(parts, size, dtype=torch.float32, device=rows.device)
+    tiles.weighted_rows_kernel[(blocks, parts)](
+        *(rows, weights, weights if keep is None else keep.contiguous().view(torch.uint8), out),
+        *(count, size, rows.stride(0), share),
+        MASKED=keep is not None,
+        BLOCK=_COLUMNS,
+        num_warps=4,
+    )
+    return out[0] if parts == 1 else out.sum(0)
 
 
 def fits(*operands: Tensor) -> bool:

@@ -125,6 +125,24 @@ def zero_rows_(values: Tensor, keep: Tensor) -> Tensor:
     return values
 
 
+def weighted_rows(rows: Tensor, weights: Tensor, keep: Tensor | None = None) -> Tensor:
+    r"""The sum :math:`\sum_i w_i r_i` over rows, in float32 (float64 for rows of float64).
+
+    Args:
+        rows: ``[B, n]``.
+        weights: ``[B]``, of the type of the result.
+        keep: ``[B]`` of bool; a row that is not kept adds nothing, NaN and infinity included.
+    """
+    wide = torch.promote_types(rows.dtype, torch.float32)
+    if rows.dim() != 2 or weights.shape != rows.shape[:1] or weights.dtype != wide:
+        raise InputError(
+            f"rows={list(rows.shape)}, weights={list(weights.shape)} of {weights.dtype}: must be [B, n] and [B] of "
+            f"{wide}. Flatten the rows, and convert the weights."
+        )
+    total: Tensor = torch.ops.tacit.weighted_rows(rows, weights, keep)
+    return total
+
+
 @torch.library.custom_op("tacit::product_norms", mutates_args=())
 def _product_norms(left: Tensor, right: Tensor, input_precision: str) -> Tensor:
     if _use_triton(left):
@@ -178,6 +196,16 @@ def _zero_rows_(values: Tensor, keep: Tensor) -> None:
     twins.zero_rows_(values, keep)
 
 
+@torch.library.custom_op("tacit::weighted_rows", mutates_args=())
+def _weighted_rows(rows: Tensor, weights: Tensor, keep: Tensor | None) -> Tensor:
+    if _use_triton(rows):
+        launch = importlib.import_module("tacit.gradients.kernels.launch")
+        if launch.fits(rows) and rows.stride(1) == 1:
+            total: Tensor = launch.weighted_rows(rows, weights, keep)
+            return total
+    return twins.weighted_rows(rows, weights, keep)
+
+
 @_product_norms.register_fake
 def _(left: Tensor, right: Tensor, input_precision: str) -> Tensor:
     return left.new_empty(left.shape[0], dtype=torch.float64)
@@ -200,6 +228,11 @@ def _(
 @_convolution_norms.register_fake
 def _(x: Tensor, grad: Tensor, geometry: list[int], input_precision: str, views: int) -> Tensor:
     return x.new_empty(x.shape[0] // views, dtype=torch.float64)
+
+
+@_weighted_rows.register_fake
+def _(rows: Tensor, weights: Tensor, keep: Tensor | None) -> Tensor:
+    return weights.new_empty(rows.shape[1])
 
 
 @_zero_rows_.register_fake

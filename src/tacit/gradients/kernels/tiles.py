@@ -150,3 +150,22 @@ def zero_rows_kernel(values, keep, count, size, stride, ROWS: tl.constexpr, BLOC
                     at = start + tl.arange(0, BLOCK)
                     tl.store(place + at, tl.zeros((BLOCK,), values.dtype.element_ty), mask=at < size)
             place += stride
+
+
+@triton.jit
+def weighted_rows_kernel(
+    rows, weights, keep, out, count, size, stride, share, MASKED: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Adds up ``share`` rows times their weights, a block of columns; rows that are not kept are not read."""
+    column = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    first = tl.program_id(1) * share
+    inside = column < size
+    at = rows + first.to(tl.int64) * stride + column
+    total = tl.zeros((BLOCK,), tl.float32)
+    for row in range(first, tl.minimum(first + share, count)):
+        wanted = inside
+        if MASKED:
+            wanted = inside & (tl.load(keep + row) != 0)
+        total += tl.load(weights + row) * tl.load(at, mask=wanted, other=0.0).to(tl.float32)
+        at += stride
+    tl.store(out + tl.program_id(1).to(tl.int64) * size + column, total, mask=inside)

@@ -58,6 +58,14 @@ def zero_rows_(values: Tensor, keep: Tensor) -> None:
     values.masked_fill_(~keep.reshape(-1, *[1] * (values.dim() - 1)), 0)
 
 
+def weighted_rows(rows: Tensor, weights: Tensor, keep: Tensor | None) -> Tensor:
+    """``sum_i weights[i] rows[i]`` over the rows that are kept, in float32 at least."""
+    rows = _widened(rows)
+    if keep is not None:
+        rows = torch.where(keep[:, None], rows, torch.zeros((), dtype=rows.dtype, device=rows.device))
+    return torch.mv(rows.t(), weights)
+
+
 def _widened(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
