@@ -52,11 +52,11 @@ class _Way:
     k: float
 
 
-_PLAIN = _Way(length=30, examples=20_000, batch_size=100, steps=3000, learning_rate=0.3, momentum=0.0, c=0.01, k=0.03)
+_PLAIN = _Way(length=30, examples=20_000, batch_size=100, steps=2000, learning_rate=0.03, momentum=0.0, c=0.01, k=0.03)
 _PRIVATE = _Way(length=20, examples=50_000, batch_size=500, steps=600, learning_rate=0.5, momentum=0.9, c=0.01, k=0.03)
 _WAYS: Mapping[str, _Way] = {
     PLAIN: _PLAIN,
-    FILTERED: dataclasses.replace(_PLAIN, learning_rate=1.0),
+    FILTERED: dataclasses.replace(_PLAIN, learning_rate=0.5),
     PRIVATE: _PRIVATE,
     PRIVATE_FILTERED: _PRIVATE,
 }

@@ -144,8 +144,10 @@ def _curves_part(measured: Sequence[Row], drawn: dict[str, str]) -> str:
 
 
 def _curve_line(row: Row) -> str:
-    setting = _setting(row)
-    return setting if row["epsilon"] is None else f"{setting}, epsilon {row['epsilon']:.3g}"
+    if row["epsilon"] is not None:
+        return f"{_setting(row)}, epsilon {row['epsilon']:.3g}"
+    rate = row.get("training", {}).get("learning_rate")
+    return _setting(row) if rate is None else f"{_setting(row)}, learning rate {rate:g}"
 
 
 def _deltas_part(measured: Sequence[Row], drawn: dict[str, str]) -> str:
