@@ -58,7 +58,7 @@ _WAYS: Mapping[str, _Way] = {
     PLAIN: _PLAIN,
     FILTERED: dataclasses.replace(_PLAIN, learning_rate=0.5),
     PRIVATE: _PRIVATE,
-    PRIVATE_FILTERED: _PRIVATE,
+    PRIVATE_FILTERED: dataclasses.replace(_PRIVATE, c=0.1, k=0.1),
 }
 
 
