@@ -27,6 +27,7 @@ from tacit.training.optimizers import schedule_factor
 from tacit.training.preparation import Centring, ChannelWhitening
 
 _CLIP = 6.3  # a tenth of the length that 81 x 7 x 7 features are given
+_BATCH_SIZE = 8192
 _STEPS = 400
 
 
@@ -34,7 +35,6 @@ _STEPS = 400
 class _Level:
     """What suits an epsilon."""
 
-    batch_size: int
     preparation_noise: float
     learning_rate: float
 
@@ -65,7 +65,7 @@ def configure(features: Features, levels: Levels, run: PaperRun, knobs: Knobs) -
     return Configuration(
         dataset=run.dataset,
         model=scatter_linear,
-        batch_size=level.batch_size if knobs.batch_size is None else knobs.batch_size,
+        batch_size=_BATCH_SIZE if knobs.batch_size is None else knobs.batch_size,
         steps=steps,
         clipping=Flat(_CLIP if knobs.clip is None else knobs.clip),
         learning_rate=level.learning_rate if knobs.learning_rate is None else knobs.learning_rate,
@@ -106,11 +106,11 @@ RECIPES = (
         "MNIST",
         upright_scattering,
         {
-            0.5: _Level(batch_size=8192, preparation_noise=30.0, learning_rate=0.0101),
-            1.0: _Level(batch_size=8192, preparation_noise=20.0, learning_rate=0.0151),
-            2.0: _Level(batch_size=8192, preparation_noise=12.0, learning_rate=0.0403),
-            3.0: _Level(batch_size=8192, preparation_noise=10.0, learning_rate=0.0403),
-            8.0: _Level(batch_size=8192, preparation_noise=5.0, learning_rate=0.06),
+            0.5: _Level(preparation_noise=30.0, learning_rate=0.0101),
+            1.0: _Level(preparation_noise=20.0, learning_rate=0.0151),
+            2.0: _Level(preparation_noise=12.0, learning_rate=0.0403),
+            3.0: _Level(preparation_noise=10.0, learning_rate=0.0403),
+            8.0: _Level(preparation_noise=5.0, learning_rate=0.06),
         },
         PaperRun("mnist", "scatter-linear", 4096, 8.0, 3.04, epochs=40, accuracy=0.987, normalisation_noise=8.0),
     ),
@@ -118,11 +118,11 @@ RECIPES = (
         "Fashion-MNIST",
         balanced_scattering,
         {
-            0.5: _Level(batch_size=8192, preparation_noise=30.0, learning_rate=0.0151),
-            1.0: _Level(batch_size=8192, preparation_noise=20.0, learning_rate=0.0302),
-            2.0: _Level(batch_size=8192, preparation_noise=12.0, learning_rate=0.0454),
-            3.0: _Level(batch_size=8192, preparation_noise=10.0, learning_rate=0.0605),
-            8.0: _Level(batch_size=8192, preparation_noise=5.0, learning_rate=0.1),
+            0.5: _Level(preparation_noise=30.0, learning_rate=0.0151),
+            1.0: _Level(preparation_noise=20.0, learning_rate=0.0302),
+            2.0: _Level(preparation_noise=12.0, learning_rate=0.0454),
+            3.0: _Level(preparation_noise=10.0, learning_rate=0.0605),
+            8.0: _Level(preparation_noise=5.0, learning_rate=0.1),
         },
         PaperRun("fashion-mnist", "scatter-linear", 8192, 16.0, 4.05, epochs=40, accuracy=0.897, groups=27),
     ),
