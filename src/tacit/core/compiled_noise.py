@@ -1,31 +1,24 @@
 """The arithmetic of `tacit.core.device_noise` as machine code for the CPU, on the threads that torch uses.
 
-Bits and law are the same, and so is the noise up to rounding. The source is ``chacha_normal.cpp``; compiling it takes
-a fraction of a second and is done anew in each process, so that nothing on a disk has to be trusted or to fit the
-processor.
+Bits and law are the same, and so is the noise up to rounding. The source is ``chacha_normal.cpp``, which
+`tacit.core.native` compiles.
 """
 
 import ctypes
 import functools
 import math
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from tacit.core import native
 from tacit.core.chacha import Nonce
 from tacit.core.device_noise import add_normal_, checked
 from tacit.core.errors import UnsupportedError
 
 _SOURCE = Path(__file__).with_name("chacha_normal.cpp")
-# Nothing here may trade accuracy for speed: the radius needs differences of nearly equal numbers as they are.
-_FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fopenmp", "-shared", "-fPIC", "-Wno-psabi")
-_SECONDS = 120.0
 _CHECKED = 3 * 1280 + 7  # values: tiles, and a part of one
 _TOLERANCE = 1e-5
 
@@ -65,15 +58,7 @@ def _compiled() -> Adder:
 
 
 def _load() -> Callable[..., None]:
-    compilers = (os.environ.get("CXX"), "g++", "clang++")
-    compiler = next((path for name in compilers if name and (path := shutil.which(name))), None)
-    if compiler is None:
-        raise UnsupportedError("compiled noise: no C++ compiler was found. Install g++, or name one in CXX.")
-    with tempfile.TemporaryDirectory() as folder:
-        library = Path(folder) / "chacha_normal.so"
-        command = [compiler, *_FLAGS, str(_SOURCE), "-o", str(library)]
-        subprocess.run(command, check=True, capture_output=True, timeout=_SECONDS)
-        draw = ctypes.CDLL(str(library)).tacit_add_normal
+    draw = native.load(_SOURCE, flags=("-fopenmp",)).tacit_add_normal
     draw.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_void_p, ctypes.c_void_p)
     draw.restype = None
     found: Callable[..., None] = draw
