@@ -159,7 +159,7 @@ def test_poisson_batch_sizes_are_binomial(examples: int, rate: float) -> None:
 
 @pytest.mark.parametrize("rate", [0.001, 0.1])
 def test_poisson_is_uniform_over_a_large_data_set(rate: float) -> None:
-    """Both ways in which the subset may be drawn: below and above a fiftieth of the whole."""
+    """Both ways in which the subset may be drawn: sorted where it is sparse, and marked in the whole."""
     drawn = np.concatenate([Poisson(rate).indices(step, 20_000, RNG) for step in range(int(20 / rate) // 10)])
     assert stats.chisquare(np.bincount(drawn // 1000, minlength=20)).pvalue > ACCEPT
     assert stats.chisquare(np.bincount(drawn % 20, minlength=20)).pvalue > ACCEPT

@@ -6,13 +6,13 @@ from dp_accounting import dp_event
 
 from tacit.core.privacy import Neighbours
 from tacit.core.randomness import Randomness
-from tacit.core.validation import check_count
 from tacit.sampling.one_size import OneSize
-from tacit.sampling.sampler import Indices, check_public_size, check_relation, compose, uniform_subset
+from tacit.sampling.sampler import check_public_size, check_relation, compose
+from tacit.sampling.subset_sampler import SubsetSampler
 
 
 @dataclasses.dataclass(frozen=True)
-class FixedSize(OneSize):
+class FixedSize(OneSize, SubsetSampler):
     r"""Each step sees a uniformly random subset of exactly ``batch_size`` records, drawn anew for every step.
 
     Event, under replace-one only (the size is public): T Gaussians sampled without replacement, with the
@@ -39,11 +39,11 @@ class FixedSize(OneSize):
         """Replace-one, the relation that the bound is proved for."""
         return frozenset({Neighbours.REPLACE_ONE})
 
-    def indices(self, step: int, examples: int, randomness: Randomness) -> Indices:
-        """The records of one step; refuses a number of examples other than the declared one."""
+    def size(self, step: int, examples: int, randomness: Randomness) -> int:
+        """The batch size; refuses a number of examples other than the declared one."""
+        del step, randomness  # all steps have one size
         check_public_size(self.examples, examples)
-        stream = randomness.stream("sampling", check_count("step", step, minimum=0))
-        return uniform_subset(examples, self.batch_size, stream)
+        return self.batch_size
 
     def event(self, noise_multiplier: float, steps: int, neighbours: Neighbours) -> dp_event.DpEvent:
         """``steps`` Gaussians, each on a sample without replacement; see the class for its noise multiplier."""

@@ -7,11 +7,12 @@ from dp_accounting import dp_event
 from tacit.core.privacy import Neighbours
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_count, check_probability
-from tacit.sampling.sampler import Indices, check_relation, compose, uniform_subset
+from tacit.sampling.sampler import check_relation, compose
+from tacit.sampling.subset_sampler import SubsetSampler
 
 
 @dataclasses.dataclass(frozen=True)
-class Poisson:
+class Poisson(SubsetSampler):
     """Each record is in each step with probability ``sampling_rate``, independently of all others.
 
     This is the sampling that amplification by subsampling is proved for. The number of records in a step is
@@ -60,12 +61,10 @@ class Poisson:
         """All examples: a Poisson sample has no smaller bound."""
         return check_count("examples", examples, minimum=0)
 
-    def indices(self, step: int, examples: int, randomness: Randomness) -> Indices:
-        """The records of one step; works for any number of examples, 0 included."""
+    def size(self, step: int, examples: int, randomness: Randomness) -> int:
+        """Binomial, for any number of examples, 0 included."""
         check_count("examples", examples, minimum=0)
-        stream = randomness.stream("sampling", check_count("step", step, minimum=0))
-        size = int(stream.binomial(examples, self.sampling_rate))
-        return uniform_subset(examples, size, stream)
+        return int(randomness.stream("sampling", step).binomial(examples, self.sampling_rate))
 
     def event(self, noise_multiplier: float, steps: int, neighbours: Neighbours) -> dp_event.DpEvent:
         """``steps`` Poisson-sampled Gaussians: the relation is the accountant's to read, see the class."""

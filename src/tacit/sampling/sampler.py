@@ -5,19 +5,13 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-import numpy.typing as npt
 from dp_accounting import dp_event
 
 from tacit.core.errors import InputError, UnsupportedError
 from tacit.core.privacy import Neighbours
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_count, check_non_negative, check_positive
-
-Indices = npt.NDArray[np.int64]
-_SPARSE = 64  # a subset is sorted where it is less than one in so many, and marked in the whole otherwise
-_DENSE = 4  # where it is more than one in so many, nearly all of it is marked by bits of its own
-_WORDS = 2**16
+from tacit.sampling.subset import Indices as Indices
 
 
 @runtime_checkable
@@ -53,7 +47,7 @@ class Sampler(Protocol):
             step: which step.
             examples: the number of records that are really there. Where the size is public it must be the
                 declared one.
-            randomness: where the choice comes from; only streams under ``"sampling"`` are used.
+            randomness: where the choice comes from; only streams and keys under ``"sampling"`` are used.
         """
         ...
 
@@ -99,39 +93,6 @@ def steps_for_epochs(epochs: float, *, examples: int, batch_size: int) -> int:
     check_count("examples", examples)
     check_count("batch_size", batch_size)
     return math.ceil(Fraction(str(epochs)) * examples / batch_size)
-
-
-def uniform_subset(examples: int, size: int, stream: np.random.Generator) -> Indices:
-    """A uniformly random subset of ``range(examples)``, sorted, in time and memory O(size).
-
-    NumPy takes Floyd's algorithm where the subset is below a fiftieth of the whole and shuffles the tail of
-    the whole otherwise, so that time and memory stay below a constant times the size.
-    """
-    if size * _DENSE > examples:
-        return _dense_subset(examples, size, stream)
-    chosen = stream.choice(examples, size=size, replace=False, shuffle=False)
-    if size * _SPARSE < examples:
-        return np.sort(chosen.astype(np.int64, copy=False))
-    flags = np.zeros(examples, dtype=np.bool_)  # faster than sorting, where the subset is no small part
-    flags[chosen] = True
-    return np.flatnonzero(flags)
-
-
-def _dense_subset(examples: int, size: int, stream: np.random.Generator) -> Indices:
-    """Every record is marked by itself, a few too many, and those too many are taken out at random.
-
-    Uniform: given how many were marked, and that they were enough, all sets of that size are equally likely; a set
-    without a random part of it is again as likely as any other.
-    """
-    likely = (size + 5 * math.sqrt(size) + 1) / examples
-    while True:
-        words = stream.bit_generator.random_raw(-(-examples // 4)).view(np.uint16)[:examples]
-        marked = np.flatnonzero(words < min(math.ceil(likely * _WORDS), _WORDS))
-        if len(marked) >= size:
-            break
-    kept = np.ones(len(marked), dtype=np.bool_)
-    kept[stream.choice(len(marked), size=len(marked) - size, replace=False, shuffle=False)] = False
-    return marked[kept]
 
 
 def check_public_size(declared: int, examples: int) -> int:

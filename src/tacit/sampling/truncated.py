@@ -9,17 +9,12 @@ from scipy import stats
 from tacit.core.privacy import Neighbours
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_count, check_probability
-from tacit.sampling.sampler import (
-    Indices,
-    check_public_size,
-    check_relation,
-    compose,
-    uniform_subset,
-)
+from tacit.sampling.sampler import check_public_size, check_relation, compose
+from tacit.sampling.subset_sampler import SubsetSampler
 
 
 @dataclasses.dataclass(frozen=True)
-class TruncatedPoisson:
+class TruncatedPoisson(SubsetSampler):
     """A Poisson sample of which a uniformly random ``max_batch_size`` records are kept where it holds more.
 
     Drawn as a uniform subset of size ``min(K, max_batch_size)`` with K binomial, which is the same
@@ -75,12 +70,10 @@ class TruncatedPoisson:
         """The limit, or all examples where there are fewer."""
         return min(check_public_size(self.examples, examples), self.max_batch_size)
 
-    def indices(self, step: int, examples: int, randomness: Randomness) -> Indices:
-        """The records of one step; refuses a number of examples other than the declared one."""
+    def size(self, step: int, examples: int, randomness: Randomness) -> int:
+        """Binomial up to the limit; refuses a number of examples other than the declared one."""
         check_public_size(self.examples, examples)
-        stream = randomness.stream("sampling", check_count("step", step, minimum=0))
-        size = min(int(stream.binomial(examples, self.sampling_rate)), self.max_batch_size)
-        return uniform_subset(examples, size, stream)
+        return min(int(randomness.stream("sampling", step).binomial(examples, self.sampling_rate)), self.max_batch_size)
 
     def event(self, noise_multiplier: float, steps: int, neighbours: Neighbours) -> dp_event.DpEvent:
         """``steps`` truncated subsampled Gaussians at the declared size."""

@@ -1,0 +1,35 @@
+"""What the samplers share that draw a size and then a uniform subset of that size."""
+
+import abc
+from collections.abc import Sequence
+
+from tacit.core.randomness import Randomness
+from tacit.core.validation import check_count
+from tacit.sampling.compiled_subset import Subsets
+from tacit.sampling.subset import Indices, uniform_subset
+
+
+class SubsetSampler(abc.ABC):
+    """Each step sees a uniformly random subset, of a size that the sampler draws first.
+
+    The subset's key belongs to the step alone, and the size is drawn from another stream: given the size, every subset
+    of that size is equally likely.
+    """
+
+    @abc.abstractmethod
+    def size(self, step: int, examples: int, randomness: Randomness) -> int:
+        """How many records the step sees; refuses sizes of the data set that `indices` refuses."""
+
+    def indices(self, step: int, examples: int, randomness: Randomness) -> Indices:
+        """The records of one step; where the number of examples is public, it must be the declared one."""
+        size = self.size(check_count("step", step, minimum=0), examples, randomness)
+        return uniform_subset(examples, size, _key(step, randomness))
+
+    def lots(self, steps: Sequence[int], examples: int, randomness: Randomness, subsets: Subsets) -> list[Indices]:
+        """`indices` of many steps, drawn by ``subsets`` at once: the same records."""
+        sizes = [self.size(check_count("step", step, minimum=0), examples, randomness) for step in steps]
+        return subsets(examples, sizes, [_key(step, randomness) for step in steps])
+
+
+def _key(step: int, randomness: Randomness) -> bytes:
+    return randomness.device_key("sampling", "subset", step)
