@@ -122,7 +122,8 @@ class Private:
             return sampler.indices(step, len(records), self._randomness)
 
         # Only a GPU leaves the processor idle enough to draw ahead.
-        lots = drawn(draw, first, last) if self._device.type == "cuda" else map(draw, range(first, last))
+        ahead = self._device.type == "cuda"
+        lots = drawn(sampler, len(records), self._randomness, first, last) if ahead else map(draw, range(first, last))
         for step, indices in zip(range(first, last), lots, strict=True):
             if step != self.steps_done:
                 raise InputError(
