@@ -14,6 +14,7 @@ Row = Mapping[str, Any]
 _WIDE, _HIGH = 6.4, 4.0
 _LOG_FROM = 15.0
 _TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 3, 4, 8, 16)
+_STYLES = ("-", "--", ":", "-.")
 _MARKERS = ("o", "s", "^", "v", "D", "P")
 
 
@@ -38,19 +39,28 @@ def mean_history(history: Iterable[Row]) -> list[Moment]:
 
 
 def frontier(dataset: str, measured: Sequence[Row], published: Sequence[Row]) -> str:
-    """Accuracy against epsilon on one data set: a line a method with its spread, published points hollow."""
-    figure, axes = canvas(wide=_WIDE, high=_HIGH)
-    colours = _colours([*(row["line"] for row in measured), *(row["line"] for row in published)])
-    for line, rows in _grouped(measured, "line").items():
-        points = sorted(rows, key=lambda row: row["epsilon"])
-        _errorbars(axes, points, "epsilon", "accuracy", colours[line], line)
-    for line, rows in _grouped(published, "line").items():
+    """Accuracy against epsilon on one data set: a colour a method, a line a setting with its spread, published points
+    hollow.
+
+    Args:
+        dataset: its name.
+        measured: with ``method``, ``setting``, ``epsilon``, ``accuracy`` and ``std``.
+        published: with ``method``, ``epsilon`` and ``accuracy``.
+    """
+    figure, axes = canvas(wide=_WIDE, high=1.3 * _HIGH)
+    colours = _colours(row["method"] for row in [*measured, *published])
+    for method, own in _grouped(measured, "method").items():
+        for style, (setting, rows) in zip(itertools.cycle(_STYLES), _grouped(own, "setting").items(), strict=False):
+            points = sorted(rows, key=lambda row: row["epsilon"])
+            _errorbars(axes, points, "epsilon", "accuracy", colours[method], f"{method}, {setting}", style)
+    for method, rows in _grouped(published, "method").items():
         places = [row["epsilon"] for row in rows], [row["accuracy"] for row in rows]
-        axes.plot(*places, linestyle="", marker="D", fillstyle="none", color=colours[line], label=line)
+        label = f"{method}, as published"
+        axes.plot(*places, linestyle="", marker="D", fillstyle="none", color=colours[method], label=label)
     _logarithmic_epsilon(axes, [row["epsilon"] for row in [*measured, *published]])
     _percent(axes)
-    _legend(axes)
     label_axes(axes, "epsilon (logarithmic), delta 1e-5", "test accuracy")
+    figure.legend(frameon=False, fontsize=8, labelcolor=INK, loc="outside lower center", ncols=2)
     return as_svg_file(figure, f"frontier-{dataset}", f"Test accuracy against epsilon on {dataset}")
 
 
@@ -136,13 +146,15 @@ def accountants(name: str, epochs: Sequence[float], curves: Mapping[str, Sequenc
     return as_svg_file(figure, name, f"Epsilon over the epochs under each accountant, {setting}")
 
 
-def _errorbars(axes: Axes, rows: Sequence[Row], across: str, up: str, colour: str, label: str) -> None:
+def _errorbars(
+    axes: Axes, rows: Sequence[Row], across: str, up: str, colour: str, label: str, style: str = "-"
+) -> None:
     places = [row[across] for row in rows], [row[up] for row in rows]
     axes.errorbar(
         *places,
         yerr=[row["std"] or 0.0 for row in rows],
         color=colour,
-        linestyle="" if isinstance(rows[0][across], str) else "-",  # nothing lies between names
+        linestyle="" if isinstance(rows[0][across], str) else style,  # nothing lies between names
         linewidth=1.6,
         marker="o",
         markersize=4.5,

@@ -65,15 +65,11 @@ def _dataset_part(dataset: str, measured: Sequence[Row], published: Sequence[Row
 
 def _frontier(dataset: str, rows: Sequence[Row], published: Sequence[Row], drawn: dict[str, str]) -> str:
     points = [
-        {"line": _line(row), "epsilon": row["epsilon"], "accuracy": row["measured"], "std": row["std"]}
+        {**row, "setting": _setting(row), "accuracy": row["measured"]}
         for row in rows
         if row["epsilon"] is not None and row["epsilon"] <= _FRONTIER_UP_TO
     ]
-    claims = [
-        {"line": f"{row['method']}, as published", "epsilon": row["epsilon"], "accuracy": row["accuracy"]}
-        for row in published
-        if row["dataset"] == dataset
-    ]
+    claims = [row for row in published if row["dataset"] == dataset]
     if not points and not claims:
         return ""
     name = f"frontier-{dataset}"
@@ -214,10 +210,6 @@ def _accountants_part(drawn: dict[str, str]) -> str:
 def _epsilon(row: Row) -> str:
     value = row["epsilon"]
     return "none" if value is None else f"{value:.3f}" if value < _FRONTIER_UP_TO else f"{value:,.0f}"
-
-
-def _line(row: Row) -> str:
-    return f"{row['method']}, {_setting(row)}"
 
 
 def _setting(row: Row) -> str:
