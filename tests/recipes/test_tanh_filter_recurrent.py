@@ -60,7 +60,7 @@ def test_held_out_sequences_are_not_the_test_set():
 
 def test_wrong_settings_are_refused():
     with pytest.raises(InputError, match="setting"):
-        run("other")
+        RECIPE.check({"setting": "other"})
     with pytest.raises(InputError, match="is no knob"):
         RECIPE.check({"depth": "3"})
     with pytest.raises(InputError, match="no sweeps"):

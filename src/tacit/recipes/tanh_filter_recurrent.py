@@ -80,6 +80,9 @@ class Knobs:
     epsilon: float = 8.0
     delta: float = DELTA
 
+    def __post_init__(self) -> None:
+        check_choice("setting", self.setting, _WAYS)
+
     @property
     def private(self) -> bool:
         """Whether there is a guarantee."""
@@ -87,7 +90,6 @@ class Knobs:
 
     def way(self) -> _Way:
         """The setting's way, with what was changed."""
-        check_choice("setting", self.setting, _WAYS)
         names = [field.name for field in dataclasses.fields(_Way)]
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         return dataclasses.replace(_WAYS[self.setting], **given)
