@@ -7,6 +7,7 @@ from tacit.accounting import epsilon
 from tacit.accounting.events import flatten
 from tacit.clipping import PerLayer
 from tacit.core.errors import InputError
+from tacit.models import Upright
 from tacit.recipes import RECIPES
 from tacit.training import PrincipalComponents
 
@@ -64,3 +65,12 @@ def test_epsilons_that_the_paper_does_not_have_are_refused():
         configured(epsilon=3, setting="recalibrated", noise_multiplier=1)
     with pytest.raises(InputError, match="setting"):
         configured(setting="other")
+
+
+def test_digits_are_upright_unless_pixels_are_asked_for():
+    features = configured().features
+    assert features is not None
+    assert isinstance(features((1, 28, 28)), Upright)
+    assert configured(inputs="pixels").features is None
+    with pytest.raises(InputError, match="inputs"):
+        configured(inputs="other")
