@@ -105,6 +105,36 @@ def random_resized_crop(
     return F.grid_sample(images, grid, padding_mode="border", align_corners=False)
 
 
+def random_affine(
+    images: Tensor,
+    generator: Generator,
+    *,
+    degrees: float = 0.0,
+    shift: float = 0.0,
+    stretch: float = 0.0,
+    shear: float = 0.0,
+) -> Tensor:
+    """Each image turned, moved, stretched and sheared about its middle, with zeros around it.
+
+    Angles are uniform on ± ``degrees``, moves along either side on ± ``shift`` of it, the logarithm of the stretch of
+    either side on ± log(1 + ``stretch``), and the shear on ± ``shear`` of the height. All 0 returns the images, up to
+    rounding.
+    """
+    _check_images(images)
+    for name, value in (("degrees", degrees), ("shift", shift), ("stretch", stretch), ("shear", shear)):
+        check_non_negative(name, value)
+    angle = _uniform(images, generator, (-math.radians(degrees), math.radians(degrees)))
+    slant = _uniform(images, generator, (-shear, shear))
+    reach = math.log1p(stretch)
+    wide, high = (_uniform(images, generator, (-reach, reach)).exp() for _ in range(2))
+    right, down = (_uniform(images, generator, (-2 * shift, 2 * shift)) for _ in range(2))
+    cos, sin = angle.cos(), angle.sin()
+    rows = [[cos * wide, (slant * cos - sin) * high, right], [sin * wide, (slant * sin + cos) * high, down]]
+    matrices = torch.stack([torch.stack(row, dim=1) for row in rows], dim=1)
+    grid = F.affine_grid(matrices, list(images.shape), align_corners=False)
+    return F.grid_sample(images, grid, padding_mode="zeros", align_corners=False)
+
+
 def colour_jitter(images: Tensor, generator: Generator, *, strength: float = 0.4, hue: float = 0.1) -> Tensor:
     r"""Random brightness, contrast, saturation and hue of images with three channels in [0, 1].
 

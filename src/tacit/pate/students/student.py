@@ -1,0 +1,64 @@
+"""What a student is, and what students share."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Generator, Tensor, nn
+
+from tacit.core.errors import InputError
+from tacit.datasets import Split
+from tacit.training.augmentation import random_affine
+
+Progress = Callable[[float], None]
+
+
+class Student(Protocol):
+    """A way to learn from noisy answers and public inputs.
+
+    Post-processing: it sees the answers and nothing else that depends on private data, so the guarantee of the answers
+    is that of the model.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name on the command line."""
+        ...
+
+    def teach(self, model: nn.Module, answered: Split, unlabelled: Tensor, *, seed: int, progress: Progress) -> None:
+        """Trains the model, in place.
+
+        Args:
+            model: where to begin; on the device of the data.
+            answered: public inputs with their noisy answers.
+            unlabelled: all public inputs; those that were answered may be among them.
+            seed: of order and augmentation.
+            progress: is told the share that is done.
+        """
+        ...
+
+
+def check_answers(answered: Split) -> None:
+    """Refuses to learn from nothing."""
+    if len(answered) == 0:
+        raise InputError("answered=0: no question was answered. Ask more questions, or give them a larger budget.")
+
+
+def slightly_changed(inputs: Tensor, generator: Generator) -> Tensor:
+    """Images moved and turned a little, so that they still look the same; anything else as it is."""
+    if inputs.dim() != 4:
+        return inputs
+    return random_affine(inputs, generator, degrees=5, shift=0.04, stretch=0.05)
+
+
+def strongly_changed(inputs: Tensor, generator: Generator) -> Tensor:
+    """Images turned, stretched and sheared as far as a label bears; of anything else a tenth of the numbers is lost."""
+    if inputs.dim() != 4:
+        keep = torch.rand(inputs.shape, generator=generator, device=inputs.device) > 0.1
+        return inputs * keep
+    return random_affine(inputs, generator, degrees=25, shift=0.12, stretch=0.25, shear=0.25)
+
+
+def batch_of(count: int, size: int, generator: Generator, device: torch.device) -> Tensor:
+    """Row numbers, drawn with replacement."""
+    return torch.randint(count, (size,), generator=generator, device=device)
