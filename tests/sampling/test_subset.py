@@ -54,7 +54,7 @@ def test_the_compiled_subsets_are_the_ordinary_ones(
 ) -> None:
     examples, sizes = sizes_of
     keys = [data.draw(st.binary(min_size=32, max_size=32)) for _ in sizes]
-    found = compiled(examples, sizes, keys)
+    found = compiled(examples, sizes, keys).result()
     assert len(found) == len(sizes)
     for size, key, subset in zip(sizes, keys, found, strict=True):
         assert subset.dtype == np.int64
@@ -79,7 +79,7 @@ def test_large_data_sets_take_the_same_positions_however_they_are_computed(
     key = RNG.device_key(examples, size)
     expected = slow_subset(examples, size, key)
     assert uniform_subset(examples, size, key).tolist() == expected
-    assert compiled(examples, [size], [key])[0].tolist() == expected
+    assert compiled(examples, [size], [key]).result()[0].tolist() == expected
 
 
 # Uniform positions
@@ -103,7 +103,7 @@ def thirds_pvalue(positions: np.ndarray) -> float:
 def test_no_third_is_favoured_and_keeping_every_word_is_found_out(compiled: Subsets) -> None:
     key = RNG.device_key("thirds")
     assert thirds_pvalue(uniform_subset(THIRDS, 3000, key)) > ACCEPT
-    assert thirds_pvalue(compiled(THIRDS, [3000], [key])[0]) > ACCEPT
+    assert thirds_pvalue(compiled(THIRDS, [3000], [key]).result()[0]) > ACCEPT
     words = chacha.keystream(chacha.key_words(key), (0, 0, 0), 0, 3000 // 16).astype(np.uint64).ravel()
     assert thirds_pvalue((words * np.uint64(THIRDS) >> np.uint64(32)).astype(np.int64)) < 1e-6
 
@@ -135,7 +135,8 @@ def test_data_sets_beyond_32_bits(compiled: Subsets, examples: int) -> None:
     assert subset[-1] < examples
     assert stats.kstest(subset / examples, "uniform").pvalue > ACCEPT
     assert stats.chisquare(np.bincount(subset % 16, minlength=16)).pvalue > ACCEPT
-    np.testing.assert_array_equal(compiled(examples, [2000], [key])[0], subset)
+    with pytest.raises(UnsupportedError, match="must be at most 4294967296 for compiled code"):
+        compiled(examples, [2000], [key])
 
 
 # Samplers
@@ -147,7 +148,7 @@ def test_data_sets_beyond_32_bits(compiled: Subsets, examples: int) -> None:
     ids=repr,
 )
 def test_samplers_draw_many_lots_at_once_as_one_by_one(compiled: Subsets, sampler: Sampler) -> None:
-    lots = sampler.lots(range(3, 40), 500, RNG, compiled)
+    lots = sampler.begin(range(3, 40), 500, RNG, compiled).result()
     assert len(lots) == 37
     for step, lot in zip(range(3, 40), lots, strict=True):
         np.testing.assert_array_equal(lot, sampler.indices(step, 500, RNG))
@@ -155,9 +156,20 @@ def test_samplers_draw_many_lots_at_once_as_one_by_one(compiled: Subsets, sample
 
 def test_many_lots_at_once_are_refused_where_one_is(compiled: Subsets) -> None:
     with pytest.raises(InputError, match="examples=499: must be the declared 500"):
-        FixedSize(500, 50).lots(range(3), 499, RNG, compiled)
+        FixedSize(500, 50).begin(range(3), 499, RNG, compiled)
     with pytest.raises(InputError, match="step=-1"):
-        Poisson(0.5).lots([-1], 500, RNG, compiled)
+        Poisson(0.5).begin([-1], 500, RNG, compiled)
+
+
+def test_drawings_that_nobody_waits_for_end_before_their_memory_is_given_back(compiled: Subsets) -> None:
+    keys = [bytes([number] * 32) for number in range(100)]
+    for _ in range(20):
+        compiled(10**5, [50_000] * 100, keys)
+    kept = compiled(10**5, [50_000] * 100, keys)
+    first, again = kept.result(), kept.result()
+    assert all(map(np.array_equal, first, again))
+    del kept
+    np.testing.assert_array_equal(first[99], uniform_subset(10**5, 50_000, keys[99]))
 
 
 # Planted bugs and refusals

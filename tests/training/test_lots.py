@@ -72,18 +72,22 @@ def test_every_step_gets_its_own_lot_without_compiled_code(monkeypatch, seconds,
     assert plain == [FixedSize(90, 40).indices(step, 90, RNG).tolist() for step in range(first, last)]
 
 
-def test_compiled_lots_are_drawn_in_blocks_beside_the_training(monkeypatch, subsets):
-    calls = []
+def test_compiled_lots_are_begun_a_block_ahead(monkeypatch, subsets):
+    begun, taken = [], []
 
     def seen(examples, sizes, keys):
-        calls.append((threading.current_thread().name, len(sizes)))
+        begun.append((len(taken), len(sizes)))
         return subsets(examples, sizes, keys)
 
     monkeypatch.setattr(lots, "compiled_subsets", lambda: seen)
-    assert len(list(paced(drawn(FixedSize(90, 40), 90, RNG, 0, 60)))) == 60
-    assert {name.startswith("tacit-sampler") for name, _ in calls} == {True}
-    assert max(size for _, size in calls) == lots._BLOCK
-    assert sum(size for _, size in calls) >= 60 - lots._TRIED - lots._BLOCK
+    for lot in paced(drawn(FixedSize(90, 40), 90, RNG, 0, 60)):
+        taken.append(lot)
+    assert len(taken) == 60
+    sizes = [size for _, size in begun]
+    assert max(sizes) == lots._BLOCK
+    firsts = [60 - sum(sizes[number:]) for number in range(len(sizes))]  # the last block ends with the last step
+    assert firsts[0] <= lots._TRIED + lots._BLOCK
+    assert [before for before, _ in begun[1:]] == firsts[:-1]  # begun when the first lot of the one before is asked for
 
 
 def test_long_draws_are_made_beside_the_training(monkeypatch):

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <thread>
 
 #include "chacha_blocks.h"
 
@@ -88,12 +89,7 @@ void mark_subset(Stream& stream, uint64_t examples, int64_t size, uint64_t* mark
     }
 }
 
-}  // namespace
-
-// The subsets of `lots` steps one after another in `out`. `examples` is at most 2^32, each size at most `examples`; a
-// step has eight words of `keys`. Sizes below `sparse`, at most half of the examples, are sorted; for all others
-// `marks` has room for a bit for each example.
-extern "C" void tacit_uniform_subsets(
+void draw_subsets(
     int64_t lots, int64_t examples, int64_t sparse, const int64_t* sizes, const uint32_t* keys, uint64_t* marks,
     int64_t* out
 ) {
@@ -104,4 +100,28 @@ extern "C" void tacit_uniform_subsets(
         else
             mark_subset(stream, examples, sizes[lot], marks, out);
     }
+}
+
+}  // namespace
+
+// Begins to draw the subsets of `lots` steps, one after another in `out`, in a thread of its own; what it returns is for
+// `tacit_end_subsets`. `examples` is at most 2^32, each size at most `examples`; a step has eight words of `keys`. Sizes
+// below `sparse`, at most half of the examples, are sorted; for all others `marks` has room for a bit for each example.
+extern "C" void* tacit_begin_subsets(
+    int64_t lots, int64_t examples, int64_t sparse, const int64_t* sizes, const uint32_t* keys, uint64_t* marks,
+    int64_t* out
+) {
+    try {
+        return new std::thread(draw_subsets, lots, examples, sparse, sizes, keys, marks, out);
+    } catch (...) {  // no thread is to be had
+        draw_subsets(lots, examples, sparse, sizes, keys, marks, out);
+        return nullptr;
+    }
+}
+
+// Waits for the subsets.
+extern "C" void tacit_end_subsets(void* drawing) {
+    auto* thread = static_cast<std::thread*>(drawing);
+    if (thread) thread->join();
+    delete thread;
 }

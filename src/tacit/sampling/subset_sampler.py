@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_count
-from tacit.sampling.compiled_subset import Subsets
+from tacit.sampling.compiled_subset import Drawing, Subsets
 from tacit.sampling.subset import Indices, uniform_subset
 
 
@@ -25,8 +25,8 @@ class SubsetSampler(abc.ABC):
         size = self.size(check_count("step", step, minimum=0), examples, randomness)
         return uniform_subset(examples, size, _key(step, randomness))
 
-    def lots(self, steps: Sequence[int], examples: int, randomness: Randomness, subsets: Subsets) -> list[Indices]:
-        """`indices` of many steps, drawn by ``subsets`` at once: the same records."""
+    def begin(self, steps: Sequence[int], examples: int, randomness: Randomness, subsets: Subsets) -> Drawing:
+        """Begins to draw the `indices` of many steps by ``subsets``: the same records, while the caller goes on."""
         sizes = [self.size(check_count("step", step, minimum=0), examples, randomness) for step in steps]
         return subsets(examples, sizes, [_key(step, randomness) for step in steps])
 

@@ -3,7 +3,8 @@
 import math
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from tacit.core.randomness import Randomness
 from tacit.sampling import Sampler
 from tacit.sampling.compiled_subset import compiled_subsets
+from tacit.sampling.subset import WORDS
 from tacit.sampling.subset_sampler import SubsetSampler
 
 _BLOCK = 16  # drawn one after another, which is faster than each in its turn: everything for it is at hand
@@ -18,14 +20,24 @@ _TRIED = 4  # draws of the first block, which is short, since the very first one
 _LONG = 1e-3  # seconds; two threads of Python hinder each other more than a short draw delays a step
 
 Indices = npt.NDArray[np.int64]
-Draw = Callable[[range], list[Indices]]
+
+
+class Coming(Protocol):
+    """A block of lots that is being drawn."""
+
+    def result(self) -> list[Indices]:
+        """The lots, as soon as they are there."""
+        ...
+
+
+Begin = Callable[[range], Coming]
 
 
 def drawn(sampler: Sampler, examples: int, randomness: Randomness, first: int, last: int) -> Iterator[Indices]:
     """The sampler's lots for the steps from ``first`` up to ``last``; in a thread beside the training where that pays.
 
     It pays where the lots are drawn by compiled code, which needs nothing of the interpreter, or where a draw takes
-    long. The code is compiled in that thread, and until then lots are drawn as they are needed.
+    long. The code is compiled beside the training too, and until then lots are drawn as they are needed.
 
     A step's lot depends on the step alone, so it does not matter when it is drawn, nor that some are never taken.
     """
@@ -39,7 +51,7 @@ def drawn(sampler: Sampler, examples: int, randomness: Randomness, first: int, l
             yield from ordinary(block)
             step = block.stop
         if step < last:
-            yield from _ahead(pool, compiling.result() or ordinary, step, last)
+            yield from _ahead(compiling.result() or (lambda steps: pool.submit(ordinary, steps)), step, last)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # a run does not wait for a compiler that it needs no more
 
@@ -66,23 +78,23 @@ class _Timed:
         return lot
 
 
-def _compiled(sampler: Sampler, examples: int, randomness: Randomness) -> Draw | None:
+def _compiled(sampler: Sampler, examples: int, randomness: Randomness) -> Begin | None:
     way: object = type(sampler).indices
-    if not isinstance(sampler, SubsetSampler) or way is not SubsetSampler.indices:
+    if not isinstance(sampler, SubsetSampler) or way is not SubsetSampler.indices or examples > WORDS:
         return None  # it draws in a way of its own
     try:
         subsets = compiled_subsets()
     except Exception:  # without a compiler the ordinary way does
         return None
-    return lambda steps: sampler.lots(steps, examples, randomness, subsets)
+    return lambda steps: sampler.begin(steps, examples, randomness, subsets)
 
 
-def _ahead(pool: ThreadPoolExecutor, draw: Draw, first: int, last: int) -> Iterator[Indices]:
-    def submit(start: int) -> Future[list[Indices]]:
-        return pool.submit(draw, range(start, min(start + _BLOCK, last)))
+def _ahead(begin: Begin, first: int, last: int) -> Iterator[Indices]:
+    def block(start: int) -> range:
+        return range(start, min(start + _BLOCK, last))
 
-    coming = submit(first)
+    coming = begin(block(first))
     for start in range(first, last, _BLOCK):
         ready = coming.result()
-        coming = submit(start + _BLOCK)
+        coming = begin(block(start + _BLOCK))
         yield from ready
