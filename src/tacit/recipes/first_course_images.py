@@ -22,7 +22,7 @@ from tacit.recipes.first_course_cnn import tutorial_cnn
 from tacit.recipes.recipe import DELTA, Configuration, Recipe
 
 _NOISE = 1.0
-_RATES: Mapping[str, float] = {"sgd": 0.5, "momentum": 0.1, "rmsprop": 0.001, "adam": 0.002}
+_RATES: Mapping[str, float] = {"sgd": 1.0, "momentum": 0.1, "rmsprop": 0.003, "adam": 0.002}
 
 
 @dataclasses.dataclass(frozen=True)
