@@ -60,8 +60,8 @@ def test_inputs_that_are_not_images_do_too():
     labels = torch.randint(0, 2, (100,), generator=generator)
     rows = torch.randn(100, 6, generator=generator) + 3 * labels[:, None]
     model = nn.Linear(6, 2)
-    student = FixMatch(steps=120, learning_rate=0.02)
-    student.teach(model, Split(rows[:10], labels[:10]), rows, seed=0, progress=lambda _: None)
+    student = FixMatch(steps=300, learning_rate=0.02, average=0.9)
+    student.teach(model, Split(rows[:30], labels[:30]), rows, seed=0, progress=lambda _: None)
     assert accuracy(model, Split(rows, labels)) > 0.95
 
 
