@@ -5,45 +5,21 @@
 #include <cstdint>
 #include <cstring>
 
+#include "chacha_blocks.h"
+
 namespace {
 
-constexpr int kLanes = 16;
+using chacha::kLanes, chacha::Words;
+
 constexpr int kBlocks = 128;  // in a tile: normal k of block j goes to value 128 k + j of the tile
 constexpr int kPairs = 5;     // of normals in a block, of three words each; the sixteenth word is left over
 constexpr int kTile = 2 * kPairs * kBlocks;
 constexpr int64_t kWorthSharing = 16;  // tiles; fewer are done before another thread has woken up
 
-typedef uint32_t Words __attribute__((vector_size(4 * kLanes)));
 typedef int32_t Ints __attribute__((vector_size(4 * kLanes)));
 typedef float Floats __attribute__((vector_size(4 * kLanes)));
 
 inline Floats to_floats(Ints values) { return __builtin_convertvector(values, Floats); }
-
-template <int distance>
-inline Words rotated(Words values) {
-    return (values << distance) | (values >> (32 - distance));
-}
-
-inline void quarter_round(Words& a, Words& b, Words& c, Words& d) {
-    a += b, d = rotated<16>(d ^ a);
-    c += d, b = rotated<12>(b ^ c);
-    a += b, d = rotated<8>(d ^ a);
-    c += d, b = rotated<7>(b ^ c);
-}
-
-// RFC 8439, section 2.3: `words` becomes the blocks of the lanes' counters.
-inline void compute_blocks(Words words[16], const uint32_t start[16], uint32_t counter) {
-    Words first[16] = {};
-    for (int i = 0; i < 16; ++i) first[i] += start[i];
-    for (int lane = 0; lane < kLanes; ++lane) first[12][lane] = counter + lane;
-    for (int i = 0; i < 16; ++i) words[i] = first[i];
-    for (int round = 0; round < 10; ++round) {
-        for (int i = 0; i < 4; ++i) quarter_round(words[i], words[4 + i], words[8 + i], words[12 + i]);
-        for (int i = 0; i < 4; ++i)
-            quarter_round(words[i], words[4 + (i + 1) % 4], words[8 + (i + 2) % 4], words[12 + (i + 3) % 4]);
-    }
-    for (int i = 0; i < 16; ++i) words[i] += first[i];
-}
 
 // sin of (turn + 1/2) 2^-30 quarter turns, at most one: the series, whose next term is below 1e-9 of the sum.
 inline Floats sine(Ints turn) {
@@ -93,7 +69,7 @@ void add_tile(float* values, float length, const uint32_t start[16], uint32_t co
     constexpr int32_t top = (1 << 30) - 1;
     for (int at = 0; at < kBlocks; at += kLanes) {
         Words words[16];
-        compute_blocks(words, start, counter + at);
+        chacha::compute_blocks(words, start, counter + at);
         for (int pair = 0; pair < kPairs; ++pair) {
             const Ints angle = (Ints)words[3 * pair + 2], part = angle & top;
             const Floats r = radius((Ints)words[3 * pair], (Ints)words[3 * pair + 1]) * length;
@@ -110,9 +86,8 @@ void add_tile(float* values, float length, const uint32_t start[16], uint32_t co
 extern "C" void tacit_add_normal(
     float* values, int64_t count, float length, const uint32_t* key, const uint32_t* nonce
 ) {
-    uint32_t start[16] = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574};
-    std::memcpy(start + 4, key, 8 * sizeof(uint32_t));
-    std::memcpy(start + 13, nonce, 3 * sizeof(uint32_t));
+    uint32_t start[16];
+    chacha::write_start(start, key, nonce);
     const int64_t whole = count / kTile;
 #pragma omp parallel for schedule(static) if (whole >= kWorthSharing)
     for (int64_t tile = 0; tile < whole; ++tile)

@@ -8,7 +8,8 @@ so that
 - one step's stream does not depend on how much another step drew, whatever the chunking or the device;
 - two different paths never share a stream.
 
-`Randomness.device_key` derives keys for noise that `tacit.core.device_noise` draws where the values are.
+`Randomness.device_key` derives keys of ChaCha20, for noise that `tacit.core.device_noise` draws where the values are,
+and for lots.
 """
 
 import hashlib
@@ -72,7 +73,8 @@ class Randomness:
         return np.random.Generator(np.random.Philox(key=key))
 
     def device_key(self, *path: str | int) -> bytes:
-        """A key of 256 bits that belongs to ``path`` alone, for a generator on a device: ChaCha20 in `device_noise`.
+        """A key of 256 bits that belongs to ``path`` alone, for ChaCha20: noise in `device_noise`, and which records a
+        step sees.
 
         BLAKE2b derives it with a personalisation of its own, so that it has nothing in common with the stream of the
         same path, nor with any other. It is a secret: whoever holds it can subtract the noise.
