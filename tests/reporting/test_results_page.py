@@ -139,6 +139,8 @@ def test_runs_without_a_guarantee_are_compared_with_those_that_have_one(tmp_path
     free |= {"knobs": {"setting": "plain"}, "metric": "variance explained"}
     text, figures = shown(tmp_path, free, RESULT)
     assert "| none |" in text
+    assert "Measured is the variance explained." in text
+    assert "frontier-mnist" not in figures
     assert "plain" in figures["some-recipe-without-noise-epochs"]
     assert "published, epsilon 1.55" in figures["some-recipe-private-epochs"]
 

@@ -57,7 +57,9 @@ def write_results_page(
 
 def _dataset_part(dataset: str, measured: Sequence[Row], published: Sequence[Row], drawn: dict[str, str]) -> str:
     rows = [row for row in measured if row["dataset"] == dataset]
-    parts = [f"## {dataset}\n", _frontier(dataset, rows, published, drawn)]
+    parts = [f"## {dataset}\n"]
+    metrics = dict.fromkeys(row["metric"] for row in rows if "metric" in row)
+    parts.append(f"Measured is the {', '.join(metrics)}.\n" if metrics else _frontier(dataset, rows, published, drawn))
     if rows:
         parts.append(_table(_HEADERS, map(_cells, rows)))
     return "\n".join(part for part in [*parts, _epsilons_table(rows)] if part)
