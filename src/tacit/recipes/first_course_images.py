@@ -7,8 +7,9 @@ Noise multiplier 1 unless epsilon or another noise is asked for. The questions o
 - other optimizers: ``--over optimizer=sgd,momentum,rmsprop,adam``;
 - the clipping norm and the learning rate: ``--over clip=…``, ``--over learning_rate=…``.
 
-The course left its clipping norm and learning rates open, but for a norm of 5 and larger rates on Fashion-MNIST. Ours
-were chosen on held-out training examples.
+The course left its clipping norm and learning rates open, but for a norm of 5 and larger rates on Fashion-MNIST. Our
+rates for SGD, RMSProp and Adam were the best of two or three on held-out training examples of MNIST after two epochs;
+that for momentum, the clipping norm, and everything on Fashion-MNIST have not been chosen by measurement.
 """
 
 import dataclasses
