@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.core import InputError
-from tacit.pate import partition
+from tacit.pate import partition, partition_by_identity
 
 
 @given(st.integers(1, 300), st.integers(1, 40), st.integers(0, 5))
@@ -32,20 +32,35 @@ def test_another_record_changes_one_part_alone(examples, teachers, seed):
     assert set(after[changed[0]]) - set(before[changed[0]]) == {examples - 1}
 
 
-def test_a_person_is_in_one_part_with_all_records():
-    users = np.array(["b", "a", "b", "c", "a", "d", "b"])
-    parts = partition(7, 3, users=users)
-    for name in "abcd":
-        holders = {k for k, part in enumerate(parts) if name in users[part]}
-        assert len(holders) == 1
+def held(owners: list[int], parts: tuple[np.ndarray, ...]) -> list[list[int]]:
+    """Whose records each teacher sees."""
+    return [sorted(owners[row] for row in part) for part in parts]
 
 
-@given(st.lists(st.integers(0, 12), min_size=6, max_size=60))
-def test_a_person_more_changes_one_part_alone(owners):
-    teachers = min(3, len(set(owners)))
-    before = partition(len(owners), teachers, users=owners)
-    after = partition(len(owners) + 2, teachers, users=[*owners, 99, 99])
-    assert sum(a.tolist() != b.tolist() for a, b in zip(after, before, strict=True)) == 1
+@given(st.lists(st.integers(0, 40), min_size=40, max_size=80, unique_by=lambda owner: owner % 41), st.data())
+def test_whoever_joins_anywhere_changes_one_part_alone(owners, data):
+    place = data.draw(st.integers(0, len(owners)))
+    joined = [*owners[:place], 99, 99, *owners[place:]]
+    before, after = (held(each, partition_by_identity(each, 2)) for each in (owners, joined))
+    changed = [k for k in range(2) if before[k] != after[k]]
+    assert len(changed) == 1
+    assert sorted([*before[changed[0]], 99, 99]) == after[changed[0]]
+
+
+def test_dealing_places_out_would_move_everybody_behind():
+    owners = list(range(40))
+    before, after = (held(each, partition(len(each), 4)) for each in (owners, owners[1:]))
+    assert sum(a != b for a, b in zip(after, before, strict=True)) > 1
+
+
+def test_hashed_parts_are_about_equal_and_all_records_of_one_owner_stay_together():
+    owners = [f"user {k // 3}" for k in range(9000)]
+    parts = partition_by_identity(owners, 30)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(9000))
+    sizes = np.array([len(part) for part in parts])
+    assert abs(sizes - 300).max() < 5 * np.sqrt(100) * 3
+    homes = {owner: {k for k, part in enumerate(parts) if owners.index(owner) in part} for owner in set(owners[:30])}
+    assert all(len(home) == 1 for home in homes.values())
 
 
 def test_the_seed_is_public_and_decides():
@@ -55,9 +70,7 @@ def test_the_seed_is_public_and_decides():
 
 
 def test_bad_input_is_named():
-    with pytest.raises(InputError, match="teachers=4: must be at most the 2 users"):
-        partition(5, 4, users=[1, 1, 2, 2, 2])
-    with pytest.raises(InputError, match=r"users of shape \(3,\): must name the owner of each of the 5 records"):
-        partition(5, 2, users=[1, 2, 3])
+    with pytest.raises(InputError, match=r"teachers=4: [23] of them have no record. Train fewer"):
+        partition_by_identity([1, 1, 2, 2, 2], 4)
     with pytest.raises(InputError, match="teachers"):
         partition(5, 0)

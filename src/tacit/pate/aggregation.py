@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from dp_accounting import dp_event
 
+from tacit.accounting.pate import gnmax_event, lnmax_event, threshold_event
 from tacit.core.privacy import Neighbours
 from tacit.core.validation import check_positive
 from tacit.mechanisms import Gaussian, Laplace
@@ -72,7 +73,7 @@ class LNMax:
 
     def answer(self, votes: Votes, stream: np.random.Generator) -> int:
         """The class with the most votes after noise."""
-        return _noisy_max(votes, self._noise(Neighbours.ADD_REMOVE), stream)
+        return _noisy_max(votes, Laplace(1 / self.gamma, 2.0), stream)
 
     def question_event(self, neighbours: Neighbours) -> dp_event.DpEvent:
         """Nothing: the answer alone costs."""
@@ -80,11 +81,8 @@ class LNMax:
         return dp_event.NoOpDpEvent()
 
     def answer_event(self, neighbours: Neighbours) -> dp_event.DpEvent:
-        """One Laplace release of all counts."""
-        return self._noise(neighbours).event()
-
-    def _noise(self, neighbours: Neighbours) -> Laplace:
-        return Laplace(1 / self.gamma, _contribution(2.0, neighbours))
+        """Two counts that move by one, each with Laplace noise."""
+        return lnmax_event(self.gamma, neighbours)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +111,7 @@ class GNMax:
 
     def answer(self, votes: Votes, stream: np.random.Generator) -> int:
         """The class with the most votes after noise."""
-        return _noisy_max(votes, _gaussian(self.sigma, math.sqrt(2), Neighbours.ADD_REMOVE), stream)
+        return _noisy_max(votes, Gaussian(self.sigma / math.sqrt(2), math.sqrt(2)), stream)
 
     def question_event(self, neighbours: Neighbours) -> dp_event.DpEvent:
         """Nothing: the answer alone costs."""
@@ -122,7 +120,7 @@ class GNMax:
 
     def answer_event(self, neighbours: Neighbours) -> dp_event.DpEvent:
         """One Gaussian release of all counts."""
-        return _gaussian(self.sigma, math.sqrt(2), neighbours).event()
+        return gnmax_event(self.sigma, neighbours)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,8 +157,7 @@ class ConfidentGNMax:
 
     def passes(self, votes: Votes, stream: np.random.Generator) -> bool:
         """Whether the largest count, with noise, reaches the threshold."""
-        test = _gaussian(self.sigma_threshold, 1.0, Neighbours.ADD_REMOVE)
-        return test.add_noise(float(votes.max()), stream) >= self.threshold
+        return Gaussian(self.sigma_threshold, 1.0).add_noise(float(votes.max()), stream) >= self.threshold
 
     def answer(self, votes: Votes, stream: np.random.Generator) -> int:
         """The class with the most votes after noise."""
@@ -168,21 +165,11 @@ class ConfidentGNMax:
 
     def question_event(self, neighbours: Neighbours) -> dp_event.DpEvent:
         """One Gaussian release of the largest count."""
-        return _gaussian(self.sigma_threshold, 1.0, neighbours).event()
+        return threshold_event(self.sigma_threshold, neighbours)
 
     def answer_event(self, neighbours: Neighbours) -> dp_event.DpEvent:
         """One Gaussian release of all counts."""
         return GNMax(self.sigma).answer_event(neighbours)
-
-
-def _contribution(distance: float, neighbours: Neighbours) -> float:
-    """What a mechanism calls the sensitivity: accountants double it for a replaced person, who moves no more here."""
-    return distance / 2 if neighbours is Neighbours.REPLACE_ONE else distance
-
-
-def _gaussian(sigma: float, distance: float, neighbours: Neighbours) -> Gaussian:
-    sensitivity = _contribution(distance, neighbours)
-    return Gaussian(sigma / sensitivity, sensitivity)
 
 
 def _noisy_max(votes: Votes, mechanism: Gaussian | Laplace, stream: np.random.Generator) -> int:
