@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from tacit.cli import account, bench, calibrate, data, ledger, recipe, report, sweep, train
+from tacit.cli import account, bench, calibrate, data, ledger, pate, recipe, report, sweep, train
 from tacit.cli.console import Interrupted, err, out
 from tacit.core.errors import BudgetExceededError, TacitError
 
@@ -25,6 +25,7 @@ app.add_typer(account.app, name="account", help="The epsilon of what was or will
 app.add_typer(calibrate.app, name="calibrate", help="The least noise, or most steps, that a budget allows.")
 app.command("train")(train.train)
 app.command("sweep")(sweep.sweep)
+app.command("pate")(pate.pate)
 app.add_typer(recipe.app, name="recipe", help="Published results again, with seeds, spread and exact accounting.")
 app.add_typer(data.app, name="data", help="Named data sets and where they come from.")
 app.add_typer(ledger.app, name="ledger", help="Budgets of data sets and what was spent of them.")

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from tacit.core.validation import check_count, check_positive
+from tacit.training.threads import threads_for
 
 State = dict[str, Tensor]
 """Parameters and buffers by name, each with a first dimension that counts networks."""
@@ -83,14 +84,15 @@ class Stack:
         )
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, how.steps)
         self._skeleton.train()
-        for step in range(how.steps):
-            outputs = self.outputs(inputs[rows[step]], shared=False)
-            loss = F.cross_entropy(outputs.flatten(0, 1), targets[rows[step]].flatten(), reduction="sum")
-            optimizer.zero_grad()
-            (loss / how.batch_size).backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            schedule.step()
-            progress((step + 1) / how.steps)
+        with threads_for(self._skeleton, how.batch_size, copies=len(parts)):
+            for step in range(how.steps):
+                outputs = self.outputs(inputs[rows[step]], shared=False)
+                loss = F.cross_entropy(outputs.flatten(0, 1), targets[rows[step]].flatten(), reduction="sum")
+                optimizer.zero_grad()
+                (loss / how.batch_size).backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                schedule.step()
+                progress((step + 1) / how.steps)
         self._skeleton.eval()
 
     @torch.no_grad()

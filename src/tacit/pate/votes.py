@@ -32,20 +32,3 @@ def count_votes(predictions: npt.ArrayLike, classes: int) -> Votes:
     queries = predictions.shape[1]
     places = predictions + classes * np.arange(queries)
     return np.bincount(places.ravel(), minlength=classes * queries).reshape(queries, classes).astype(np.int64)
-
-
-def check_votes(votes: npt.ArrayLike, teachers: int) -> Votes:
-    """Votes where every teacher has one in every query; else the accounting would be for other votes."""
-    votes = np.asarray(votes)
-    if votes.ndim != 2 or not np.issubdtype(votes.dtype, np.integer) or (votes < 0).any():
-        raise InputError(
-            f"votes of shape {votes.shape} and type {votes.dtype}: must be [queries, classes] of counts. Use "
-            "count_votes()."
-        )
-    wrong = np.flatnonzero(votes.sum(1) != teachers)
-    if len(wrong):
-        raise InputError(
-            f"votes of query {wrong[0]}: add up to {votes[wrong[0]].sum()}, and {teachers} teachers vote once each. "
-            "Count the votes again with count_votes()."
-        )
-    return votes.astype(np.int64)

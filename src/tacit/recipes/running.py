@@ -18,13 +18,13 @@ from tacit.datasets.partition import public_uniforms
 from tacit.plan import DPSGD
 from tacit.recipes.phases import Phase, phases
 from tacit.recipes.recipe import Configuration, Recipe
-from tacit.recipes.threads import threads_for
 from tacit.training.evaluation import evaluate
 from tacit.training.execution import Execution
 from tacit.training.fitting import fit
 from tacit.training.optimizers import make_optimizer
 from tacit.training.preparation import prepare, prepared
 from tacit.training.run_folder import command_line, hardware, now, versions
+from tacit.training.threads import threads_for
 
 HELD_OUT = 5000
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tacit.recipes.threads import threads_for
+from tacit.training.threads import threads_for
 
 
 @pytest.fixture(autouse=True)

@@ -10,16 +10,21 @@ _SMALL_STEP = 1e8  # parameters times examples of a lot: milliseconds on one thr
 
 
 @contextlib.contextmanager
-def threads_for(model: nn.Module, lot: int) -> Iterator[None]:
+def threads_for(model: nn.Module, lot: int, *, copies: int = 1) -> Iterator[None]:
     """One thread within, where a step of dense layers is so small that several would mostly wait for each other.
 
     They wait in a loop, and where others use the machine as well, each of a step's hundred waits may last as long as
     the other's turn: such steps then take ten times as long on two threads as on one.
+
+    Args:
+        model: what takes the steps; on any device.
+        lot: how many examples a step has.
+        copies: how many such models step at once.
     """
     parameters = list(model.parameters())
     dense = all(parameter.dim() <= 2 for parameter in parameters)  # a convolution does far more with each parameter
     before = torch.get_num_threads()
-    if dense and sum(parameter.numel() for parameter in parameters) * lot <= _SMALL_STEP:
+    if dense and sum(parameter.numel() for parameter in parameters) * lot * copies <= _SMALL_STEP:
         torch.set_num_threads(1)
     try:
         yield
