@@ -22,8 +22,8 @@ def huge_beside_tiny() -> Contribution:
 
 def subnormal(tokens: int, *, rows: int = 100, columns: int = 104) -> Contribution:
     """Scaling the narrower side rounds its subnormals to a grid, and the other side makes them large again."""
-    sides = torch.full((1, tokens, rows), 3 * 2.0**-149), torch.full((1, tokens, columns), 1e38)
-    return outer(*(sides if rows < columns else (torch.full_like(sides[0], 1e38), torch.full_like(sides[1], 3e-45))))
+    sides = torch.full((1, tokens, rows), 3 * 2.0**-149), torch.full((1, tokens, columns), 1e18)
+    return outer(*(sides if rows < columns else (torch.full_like(sides[0], 1e18), torch.full_like(sides[1], 3e-45))))
 
 
 def always_rounded_up(tokens: int, size: int) -> Contribution:

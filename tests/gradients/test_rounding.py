@@ -109,8 +109,8 @@ def test_kept_gradients_are_measured_as_they_are_added():
     ("name", "way", "forgotten"),
     [
         ("rounded-up", "gram", ("operand_error", "sum_error")),
-        ("subnormal-one-token", "product", ("subnormal_error",)),
-        ("subnormal-one-token-right", "product", ("subnormal_error",)),
+        ("subnormal-one-token", "product", ("subnormal_error", "lost_squares", "square_sum_error")),
+        ("subnormal-one-token-right", "product", ("subnormal_error", "lost_squares", "square_sum_error")),
         ("subnormal-tokens", "tile", ("subnormal_error",)),
         ("cancelling", "gram", ("operand_error", "sum_error", "smallest_normal")),
     ],
@@ -171,3 +171,25 @@ def test_ordinary_images_are_raised_by_less_than_a_hundredth():
     for way in ways_for(use).values():
         raised = way.measure(use).squared.sqrt() / true - 1
         assert -1e-6 < float(raised.min()) <= float(raised.max()) < 0.01
+
+
+def vectors(size: int) -> torch.Tensor:
+    """Random ones, ones that a sum in float32 rounds down, and ones whose squares are too small."""
+    generator = torch.Generator().manual_seed(0)
+    even = torch.randn(200, size, generator=generator)
+    falling = torch.full((1, size), 2.0**-12 * (1 - 2.0**-20))
+    falling[0, 0] = 1.0
+    return torch.cat([even, falling, torch.full((1, size), 3e-23), torch.zeros(1, size)])
+
+
+@pytest.mark.parametrize("size", [1, 10, 1000, 8192, 8193])
+def test_lengths_are_never_below_the_true_ones(size, monkeypatch):
+    rows = vectors(size)
+    exact = torch.linalg.vector_norm(rows.double(), dim=1)
+    found = ways._length_at_least(rows)
+    assert (found >= exact).all()
+    assert (found[:-2] <= exact[:-2] * (1 + 2.0**-10)).all()
+    if 1 < size <= 8192:
+        monkeypatch.setattr(ways, "square_sum_error", lambda terms: 0.0)
+        monkeypatch.setattr(ways, "lost_squares", lambda entries: 0.0)
+        assert (ways._length_at_least(rows) < exact).any()

@@ -67,6 +67,19 @@ def smallest_normal(dtype: torch.dtype) -> float:
     return float(torch.finfo(torch.promote_types(dtype, torch.float32)).tiny)
 
 
+def square_sum_error(terms: int) -> float:
+    """The relative error of the length of a float32 vector whose squares were added up in float32, in any order.
+
+    Each square is off by half a unit and their sum by as many units as there are terms; the root halves both.
+    """
+    return (terms + 2) * 2.0**-24
+
+
+def lost_squares(entries: int) -> float:
+    """The length that a float32 vector may lose where squares are too small for float32."""
+    return math.sqrt(entries) * 2.0**-62
+
+
 def subnormal_error(entries: int, dtype: torch.dtype) -> float:
     """The length that a vector of so many entries may gain or lose where they are subnormal, beyond relative rounding.
 
