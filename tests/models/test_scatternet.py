@@ -5,23 +5,23 @@ import torch
 from torch import nn
 
 from tacit.core.errors import InputError
-from tacit.models import Scattering, balanced_scattering, build, scatter_cnn, scatter_features, scatter_linear
+from tacit.models import Scattering, balanced_scattering, scatter_cnn, scatter_features, scatter_linear
 
 
 @pytest.mark.parametrize(
-    ("name", "image", "parameters"),
+    ("head", "image", "parameters"),
     [
-        ("scatter-linear", (1, 28, 28), 39_700),
-        ("scatter-cnn", (1, 28, 28), 33_066),
-        ("scatter-linear", (3, 32, 32), 155_530),
-        ("scatter-cnn", (3, 32, 32), 187_210),
-        ("scatter-cnn", (1, 16, 20), 22_826),
+        (scatter_linear, (1, 28, 28), 39_700),
+        (scatter_cnn, (1, 28, 28), 33_066),
+        (scatter_linear, (3, 32, 32), 155_530),
+        (scatter_cnn, (3, 32, 32), 187_210),
+        (scatter_cnn, (1, 16, 20), 22_826),
     ],
 )
-def test_from_images_to_classes(name, image, parameters):
+def test_from_images_to_classes(head, image, parameters):
     features = scatter_features(image)
     shape = tuple(features(torch.rand(2, *image)).shape[1:])
-    model = build(name, shape, 10)
+    model = head(shape, 10)
     assert sum(p.numel() for p in model.parameters()) == parameters
     for count in (0, 2):
         assert model(features(torch.rand(count, *image))).shape == (count, 10)

@@ -7,7 +7,6 @@ from torch import nn
 
 from tacit.core.errors import InputError
 from tacit.core.validation import check_choice, check_count
-from tacit.models.scatternet import scatter_cnn, scatter_linear
 from tacit.models.simple import LARGE_IMAGE, fits_tanh_cnn, linear, mlp, tanh_cnn
 from tacit.models.wide_resnet import wide_resnet
 
@@ -25,8 +24,6 @@ def _mlp(input_shape: Sequence[int], classes: int) -> nn.Module:
 MODELS: Mapping[str, Callable[[Sequence[int], int], nn.Module]] = {
     "linear": _linear,
     "mlp": _mlp,
-    "scatter-cnn": scatter_cnn,
-    "scatter-linear": scatter_linear,
     "tanh-cnn": tanh_cnn,
     "wrn-16-4": wide_resnet,
 }
