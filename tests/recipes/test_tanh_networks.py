@@ -2,10 +2,13 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from tacit.clipping import Flat
 from tacit.core.errors import InputError
-from tacit.recipes import RECIPES
+from tacit.datasets import load
+from tacit.models import Scattering
+from tacit.recipes import RECIPES, tramer2021
 
 RUNS = {
     "tanh-cnn-mnist": (512, 0.5, 1.23, 40),
@@ -53,3 +56,13 @@ def test_an_epsilon_that_the_paper_does_not_have_is_refused():
         configured("tanh-cnn-mnist", epsilon=1)
     with pytest.raises(InputError, match="setting"):
         configured("tanh-cnn-mnist", setting="own")
+
+
+def test_bounds_of_the_normalisation_come_from_public_digits():
+    digits = F.pad(F.interpolate(load("digits").train.inputs, size=(20, 20), mode="bilinear"), (4, 4, 4, 4))
+    features = Scattering((28, 28))(digits).flatten(2)
+    for found, bound in (
+        (features.mean(2).norm(dim=1).max(), tramer2021.MEAN_BOUND),
+        (features.square().mean(2).norm(dim=1).max(), tramer2021.SQUARE_BOUND),
+    ):
+        assert 0.9 * bound < float(found) <= bound

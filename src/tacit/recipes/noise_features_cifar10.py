@@ -18,7 +18,7 @@ from tacit.recipes import scatter_cifar10
 from tacit.recipes.colour_images import DATASET
 from tacit.recipes.noise_prior_cifar10 import SOURCE, find_prior, prior_folder
 from tacit.recipes.recipe import Build, Configuration, Recipe
-from tacit.recipes.scatter_cifar10 import CNN_CLIP, LINEAR_CLIP, Level
+from tacit.recipes.scatter_cifar10 import CNN_CLIP, CNN_LEVELS, LINEAR_CLIP, LINEAR_LEVELS, Level
 
 _AT_ONCE = 1000
 
@@ -72,28 +72,6 @@ def _recipe(kind: str, title: str, classifier: Build, clip: float, levels: Mappi
 
 
 RECIPES = (
-    _recipe(
-        "linear",
-        "a linear classifier",
-        scatter_linear,
-        LINEAR_CLIP,
-        {
-            1.0: Level(batch_size=8192, steps=200, learning_rate=0.01, preparation_noise=20.0),
-            2.0: Level(batch_size=8192, steps=200, learning_rate=0.02, preparation_noise=12.0),
-            3.0: Level(batch_size=8192, steps=200, learning_rate=0.03, preparation_noise=10.0),
-            8.0: Level(batch_size=16384, steps=200, learning_rate=0.05, preparation_noise=5.0),
-        },
-    ),
-    _recipe(
-        "cnn",
-        "a CNN",
-        scatter_cnn,
-        CNN_CLIP,
-        {
-            1.0: Level(batch_size=8192, steps=400, learning_rate=4.0, preparation_noise=20.0),
-            2.0: Level(batch_size=8192, steps=400, learning_rate=4.0, preparation_noise=12.0),
-            3.0: Level(batch_size=8192, steps=500, learning_rate=4.0, preparation_noise=10.0),
-            8.0: Level(batch_size=8192, steps=800, learning_rate=4.0, preparation_noise=5.0),
-        },
-    ),
+    _recipe("linear", "a linear classifier", scatter_linear, LINEAR_CLIP, LINEAR_LEVELS),
+    _recipe("cnn", "a CNN", scatter_cnn, CNN_CLIP, CNN_LEVELS),
 )

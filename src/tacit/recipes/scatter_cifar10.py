@@ -7,26 +7,22 @@ found by privacy loss distributions.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
 from tacit.clipping import Flat
 from tacit.models.scatternet import balanced_scattering, scatter_cnn, scatter_linear
-from tacit.plan import Preparation
 from tacit.recipes.colour_images import DATASET
 from tacit.recipes.knobs import nearest
 from tacit.recipes.recipe import DELTA, Build, Configuration, Published, Recipe
+from tacit.recipes.scatter_linear import Features, centred_and_whitened
 from tacit.recipes.tramer2021 import SOURCE
 from tacit.training.optimizers import schedule_factor
-from tacit.training.preparation import Centring, ChannelWhitening
 
 CNN_CLIP = 0.1
 LINEAR_CLIP = 12.5  # a tenth of the length that 243 x 8 x 8 features are given
-
-Features = Callable[[tuple[int, ...]], nn.Module]
-"""For the shape of an image, a public map of images to features (N, C, H, W)."""
 
 
 class BothSides(nn.Module):
@@ -95,7 +91,7 @@ def configure(levels: Mapping[float, Level], classifier: Build, features: Featur
         schedule=schedule_factor(knobs.schedule, level.steps),
         epsilon=knobs.epsilon,
         features=lambda shape: BothSides(features(shape)),
-        preparations=_preparations(level.preparation_noise, knobs.whitening),
+        preparations=centred_and_whitened(level.preparation_noise, knobs.whitening),
         average=knobs.average,
         delta=knobs.delta,
     )
@@ -104,10 +100,6 @@ def configure(levels: Mapping[float, Level], classifier: Build, features: Featur
 def _over_sides(classifier: Build, shape: tuple[int, ...], classes: int) -> nn.Module:
     channels, height, width = shape
     return OverSides(classifier((channels, height // 2, width), classes))
-
-
-def _preparations(noise: float, whitening: float) -> Callable[[int], tuple[Preparation, ...]]:
-    return lambda examples: (Centring(examples, noise), ChannelWhitening(examples, noise, whitening))
 
 
 def _recipe(
@@ -125,31 +117,19 @@ def _recipe(
     )
 
 
+LINEAR_LEVELS: Mapping[float, Level] = {
+    1.0: Level(batch_size=8192, steps=200, learning_rate=0.01, preparation_noise=20.0),
+    2.0: Level(batch_size=8192, steps=200, learning_rate=0.02, preparation_noise=12.0),
+    3.0: Level(batch_size=8192, steps=200, learning_rate=0.03, preparation_noise=10.0),
+    8.0: Level(batch_size=16384, steps=200, learning_rate=0.05, preparation_noise=5.0),
+}
+CNN_LEVELS: Mapping[float, Level] = {
+    1.0: Level(batch_size=8192, steps=400, learning_rate=4.0, preparation_noise=20.0),
+    2.0: Level(batch_size=8192, steps=400, learning_rate=4.0, preparation_noise=12.0),
+    3.0: Level(batch_size=8192, steps=500, learning_rate=4.0, preparation_noise=10.0),
+    8.0: Level(batch_size=8192, steps=800, learning_rate=4.0, preparation_noise=5.0),
+}
 RECIPES = (
-    _recipe(
-        "linear",
-        "a linear classifier",
-        0.670,
-        scatter_linear,
-        LINEAR_CLIP,
-        {
-            1.0: Level(batch_size=8192, steps=200, learning_rate=0.01, preparation_noise=20.0),
-            2.0: Level(batch_size=8192, steps=200, learning_rate=0.02, preparation_noise=12.0),
-            3.0: Level(batch_size=8192, steps=200, learning_rate=0.03, preparation_noise=10.0),
-            8.0: Level(batch_size=16384, steps=200, learning_rate=0.05, preparation_noise=5.0),
-        },
-    ),
-    _recipe(
-        "cnn",
-        "a CNN",
-        0.693,
-        scatter_cnn,
-        CNN_CLIP,
-        {
-            1.0: Level(batch_size=8192, steps=400, learning_rate=4.0, preparation_noise=20.0),
-            2.0: Level(batch_size=8192, steps=400, learning_rate=4.0, preparation_noise=12.0),
-            3.0: Level(batch_size=8192, steps=500, learning_rate=4.0, preparation_noise=10.0),
-            8.0: Level(batch_size=8192, steps=800, learning_rate=4.0, preparation_noise=5.0),
-        },
-    ),
+    _recipe("linear", "a linear classifier", 0.670, scatter_linear, LINEAR_CLIP, LINEAR_LEVELS),
+    _recipe("cnn", "a CNN", 0.693, scatter_cnn, CNN_CLIP, CNN_LEVELS),
 )

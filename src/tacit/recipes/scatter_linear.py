@@ -41,6 +41,7 @@ class _Level:
 
 Levels = Mapping[float, _Level]
 Features = Callable[[tuple[int, ...]], nn.Module]
+"""For the shape of an image, a public map of images to features (N, C, H, W)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,14 +74,15 @@ def configure(features: Features, levels: Levels, run: PaperRun, knobs: Knobs) -
         schedule=schedule_factor("linear", steps),
         epsilon=knobs.epsilon,
         features=features,
-        preparations=functools.partial(_preparations, noise, knobs.whitening),
+        preparations=centred_and_whitened(noise, knobs.whitening),
         average=knobs.average,
         delta=knobs.delta,
     )
 
 
-def _preparations(noise: float, whitening: float, examples: int) -> tuple[Preparation, ...]:
-    return Centring(examples, noise), ChannelWhitening(examples, noise, whitening)
+def centred_and_whitened(noise: float, whitening: float) -> Callable[[int], tuple[Preparation, ...]]:
+    """Two private looks at the features, for a public number of examples."""
+    return lambda examples: (Centring(examples, noise), ChannelWhitening(examples, noise, whitening))
 
 
 def upright_scattering(input_shape: tuple[int, ...]) -> nn.Sequential:
