@@ -1,11 +1,11 @@
 """GNMax and the threshold test: the bounds of 2018 against the exact output distributions and a plain, slow twin."""
 
-import itertools
 import math
 
 import mpmath
 import numpy as np
 import pytest
+from pate_votes import moved_votes
 from scipy import stats
 
 from tacit.accounting import epsilon
@@ -27,17 +27,6 @@ from tacit.core import InputError, Neighbours
 SMALL_VOTES = [[8, 2], [10, 0], [5, 5], [12, 0, 0], [9, 2, 1], [4, 4, 4], [7, 5, 0], [15, 1, 0, 0], [40, 0, 0]]
 SIGMAS = [0.5, 1.0, 2.0, 5.0]
 SOME_ORDERS = [1.1, 1.5, 2.0, 5.0, 12.0]
-
-
-def moved_votes(row: list[int]) -> list[list[int]]:
-    found = []
-    for source, target in itertools.permutations(range(len(row)), 2):
-        if row[source]:
-            other = list(row)
-            other[source] -= 1
-            other[target] += 1
-            found.append(other)
-    return found
 
 
 def exact_answers(row: list[int], sigma: float) -> np.ndarray:

@@ -1,12 +1,12 @@
 """LNMax: the moments bound of 2017 against the exact output distribution and against a plain, slow twin."""
 
-import itertools
 import math
 
 import mpmath
 import numpy as np
 import pytest
 from dp_accounting import dp_event
+from pate_votes import moved_votes
 
 from tacit.accounting import delta as event_delta
 from tacit.accounting import epsilon
@@ -20,18 +20,6 @@ from tacit.accounting.pate import (
 from tacit.core import InputError, Neighbours
 
 SMALL_VOTES = [[8, 2], [10, 0], [5, 5], [12, 0, 0], [9, 2, 1], [4, 4, 4], [7, 5, 0], [15, 1, 0, 0]]
-
-
-def moved_votes(row: list[int]) -> list[list[int]]:
-    """Every vector of counts that one teacher who votes otherwise makes of this one."""
-    found = []
-    for source, target in itertools.permutations(range(len(row)), 2):
-        if row[source]:
-            other = list(row)
-            other[source] -= 1
-            other[target] += 1
-            found.append(other)
-    return found
 
 
 def exact_answers(row: list[int], gamma: float) -> np.ndarray:
