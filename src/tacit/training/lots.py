@@ -1,6 +1,7 @@
 """Lots drawn some steps ahead of those that take them, so that a fast step does not wait for its lot."""
 
 import math
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tacit.core.errors import UnsupportedError
 from tacit.core.randomness import Randomness
 from tacit.sampling import Sampler
 from tacit.sampling.compiled_subset import compiled_subsets
@@ -84,7 +86,7 @@ def _compiled(sampler: Sampler, examples: int, randomness: Randomness) -> Begin 
         return None  # it draws in a way of its own
     try:
         subsets = compiled_subsets()
-    except Exception:  # without a compiler the ordinary way does
+    except (OSError, subprocess.SubprocessError, UnsupportedError):  # without a compiler the ordinary way does
         return None
     return lambda steps: sampler.begin(steps, examples, randomness, subsets)
 
