@@ -1,9 +1,13 @@
-"""Tables: CSV and Parquet files, read by a schema of public facts."""
+"""Tables: CSV and Parquet files and frames in memory, read by a schema of public facts."""
 
+from tacit.datasets.tables.encoding import Cells as Cells
+from tacit.datasets.tables.header import is_table as is_table
 from tacit.datasets.tables.loading import load_table as load_table
-from tacit.datasets.tables.reading import is_table as is_table
 from tacit.datasets.tables.schema import BooleanColumn as BooleanColumn
 from tacit.datasets.tables.schema import CategoryColumn as CategoryColumn
 from tacit.datasets.tables.schema import NumberColumn as NumberColumn
 from tacit.datasets.tables.schema import Schema as Schema
+from tacit.datasets.tables.schema import as_schema as as_schema
 from tacit.datasets.tables.schema import read_schema as read_schema
+from tacit.datasets.tables.table import Chunk as Chunk
+from tacit.datasets.tables.table import Table as Table

@@ -1,7 +1,6 @@
 """Cells to numbers, by the schema's bounds and lists alone. A cell that does not fit is refused with row and column."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
@@ -15,37 +14,58 @@ _BOOLEANS = ("0", "1", "false", "true")
 
 
 class Cells:
-    """The cells of one column in some rows, and where they stand in the file."""
+    """The cells of one column in some rows: ``where`` they stand, and after how many rows."""
 
-    def __init__(self, path: Path, column: Column, offset: int, values: pa.Array) -> None:
-        self.path = path
+    def __init__(self, where: str, column: Column, offset: int, values: pa.Array) -> None:
+        self.where = where
         self.column = column
         self.offset = offset
         self.values = _plain(values)
 
+    def __len__(self) -> int:
+        return len(self.values)
+
     def codes(self) -> np.ndarray:
         """Booleans as 0 and 1, categories as their place in the schema's list."""
         if isinstance(self.column, BooleanColumn):
-            found = self._places(pc.utf8_lower(self._text()), _BOOLEANS, "must be 0, 1, false or true")
-            return found % 2
+            return self._flags()
         if isinstance(self.column, CategoryColumn):
             return self._places(self._text(), self.column.categories, "is not in the schema's categories")
         raise InputError(f"column={self.column.name!r}: is a number and has no codes.")
 
-    def unit_interval(self) -> np.ndarray:
-        """Numbers, scaled so that the schema's bounds become 0 and 1."""
+    def numbers(self) -> np.ndarray:
+        """Numbers between the schema's bounds, moved there from outside if it says so; booleans as 0 and 1."""
+        if isinstance(self.column, BooleanColumn):
+            return np.asarray(self.codes(), dtype=np.float64)
         if not isinstance(self.column, NumberColumn):
-            raise InputError(f"column={self.column.name!r}: is not a number.")
+            raise InputError(f"column={self.column.name!r}: is a category, and has no numbers.")
         lower, upper = self.column.lower, self.column.upper
         numbers = self._numbers()
         self._refuse_first(~np.isfinite(numbers), "is not a finite number")
         if self.column.clip:
-            numbers = np.clip(numbers, lower, upper)
+            return np.clip(numbers, lower, upper)
         outside = (numbers < lower) | (numbers > upper)
         self._refuse_first(
             outside, f"lies outside [{lower:g}, {upper:g}]; widen the schema's bounds or set clip = true there"
         )
-        return (numbers - lower) / (upper - lower)
+        return numbers
+
+    def unit_interval(self) -> np.ndarray:
+        """`numbers`, scaled so that the schema's bounds become 0 and 1."""
+        numbers = self.numbers()
+        if not isinstance(self.column, NumberColumn):
+            return numbers
+        return (numbers - self.column.lower) / (self.column.upper - self.column.lower)
+
+    def _flags(self) -> np.ndarray:
+        rule = "must be 0, 1, false or true"
+        kind = self.values.type
+        if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+            self._refuse_empty(self.values)
+            flags = np.asarray(self.values.cast(pa.int64(), safe=False).to_numpy(zero_copy_only=False))
+            self._refuse_first((flags != 0) & (flags != 1), rule)
+            return flags
+        return self._places(pc.utf8_lower(self._text()), _BOOLEANS, rule) % 2
 
     def _text(self) -> pa.Array:
         """The cells as text without surrounding blanks; whole numbers are written as such, even where stored as
@@ -104,11 +124,14 @@ class Cells:
         raise InputError(f"{self._column()}: row {self.offset + index + 1}: {shown!r} {rule}.")
 
     def _column(self) -> str:
-        return f"file={str(self.path)!r}: column {self.column.name!r}"
+        return f"{self.where}: column {self.column.name!r}"
 
 
 def _plain(values: pa.Array) -> pa.Array:
-    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+    """Without the two ways of storing text that Arrow's functions do not all know."""
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    return values.cast(pa.string()) if pa.types.is_string_view(values.type) else values
 
 
 def _is_textual(kind: pa.DataType) -> bool:

@@ -1,4 +1,4 @@
-"""The columns of a CSV or Parquet file, a batch of rows at a time.
+"""The columns of a CSV or Parquet file or of a frame in memory, a batch of rows at a time.
 
 Cells of a CSV file come as their bytes and are interpreted by the schema alone, never by a guess from the data.
 """
@@ -7,105 +7,152 @@ import dataclasses
 import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
 from tacit.core.errors import InputError
+from tacit.datasets.tables.header import check_file, csv_header, is_parquet, parquet_header, unreadable
 
-_CSV_ENDINGS = (".csv", ".csv.gz")
-_PARQUET_ENDINGS = (".parquet", ".pq")
 _BLOCK_BYTES = 1 << 22
 _BATCH_ROWS = 1 << 16
 _OTHER_DELIMITERS = {";": ";", "\t": "\\t", "|": "|", ",": ","}
-_WIDE_ENCODINGS = (b"\xff\xfe", b"\xfe\xff")
 
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Some rows: the number of rows before them in the file, and one Arrow array a column."""
+    """Some rows: the number of rows before them in the source, and one Arrow array a column."""
 
     offset: int
     columns: dict[str, pa.Array]
 
 
-def is_table(name: str | Path) -> bool:
-    """Whether the name ends as a file that `read_batches` reads."""
-    return str(name).lower().endswith(_CSV_ENDINGS + _PARQUET_ENDINGS)
+class Source(Protocol):
+    """Where rows come from. ``where`` opens every message about them; ``name`` is for reports.
 
-
-def read_batches(path: Path, columns: Sequence[str], delimiter: str) -> Iterator[Batch]:
-    """The named columns of the file; columns that it does not have are an error, others are left out.
-
-    Errors speak of rows by their number, counted from 1 after the header.
+    ``batches`` reads the named columns from the first row on, each time anew. A column that is not there is an error,
+    others are left out. Errors speak of rows by their number, counted from 1 after the header.
     """
-    if not is_table(path):
-        endings = ", ".join(_CSV_ENDINGS + _PARQUET_ENDINGS)
-        raise InputError(f"file={str(path)!r}: must end in one of {endings}.")
-    try:
-        with path.open("rb") as stream:
-            start = stream.read(4)
-    except OSError as error:
-        raise InputError(f"file={str(path)!r}: cannot be read ({error.strerror or error}).") from error
-    if not start:
-        raise InputError(f"file={str(path)!r}: is empty. It needs a header and rows.")
-    if path.name.lower().endswith(_PARQUET_ENDINGS):
-        yield from _read_parquet(path, columns)
-    else:
-        if start.startswith(_WIDE_ENCODINGS):
-            raise _bad_encoding(path, "it is UTF-16")
-        yield from _read_csv(path, columns, delimiter)
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def where(self) -> str: ...
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Batch]: ...
 
 
-def _read_csv(path: Path, columns: Sequence[str], delimiter: str) -> Iterator[Batch]:
-    _check_columns(path, _csv_header(path, delimiter), columns, delimiter)
-    refused: list[pyarrow.csv.InvalidRow] = []
+def open_source(source: object, delimiter: str) -> Source:
+    """A path, or anything that hands out its columns as Arrow does: pandas, polars, pyarrow."""
+    if isinstance(source, (str, Path)):
+        return File(Path(source), delimiter)
+    if hasattr(source, "__arrow_c_stream__") and hasattr(source, "columns"):
+        return Frame(source)
+    raise InputError(
+        f"table={type(source).__name__}: must be the path of a CSV or Parquet file, a pandas or polars DataFrame "
+        "or a pyarrow Table."
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class File:
+    """A CSV or Parquet file. Of a million rows no more than a batch is in memory."""
+
+    path: Path
+    delimiter: str
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def where(self) -> str:
+        return f"file={str(self.path)!r}"
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
+        check_file(self.path)
+        if is_parquet(self.path):
+            _check_columns(self.where, parquet_header(self.path).names, columns, None)
+            return _number(_read_parquet(self.path, columns), columns)
+        _check_columns(self.where, csv_header(self.path, self.delimiter), columns, self.delimiter)
+        return _number(_read_csv(self.path, columns, self.delimiter), columns)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Frame:
+    """A pandas or polars DataFrame or a pyarrow Table, read through Arrow's C stream: neither library is imported.
+
+    Types are what the frame declares. NaN in a pandas frame reaches Arrow as a missing cell, and is refused as such.
+    """
+
+    frame: Any
+
+    @property
+    def name(self) -> str:
+        return "table"
+
+    @property
+    def where(self) -> str:
+        return f"table={type(self.frame).__name__}"
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
+        arrow = isinstance(self.frame, pa.Table)
+        found = [str(name) for name in (self.frame.column_names if arrow else self.frame.columns)]
+        _check_columns(self.where, found, columns, None)
+        wanted = list(columns)
+        chosen = self.frame.select(wanted) if arrow else self.frame[wanted]  # first: other columns may be anything
+        try:
+            stream = pa.RecordBatchReader.from_stream(chosen)
+        except pa.ArrowException as error:
+            raise InputError(f"{self.where}: is not a table that Arrow can hold: {_one_line(error)}.") from error
+        return _number(_pieces(stream), columns)
+
+
+def _pieces(stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """The stream's batches, cut where they are long."""
+    for batch in stream:
+        for start in range(0, batch.num_rows, _BATCH_ROWS):
+            yield batch.slice(start, _BATCH_ROWS)
+
+
+def _number(batches: Iterator[pa.RecordBatch], columns: Sequence[str]) -> Iterator[Batch]:
     offset = 0
-    try:
-        with _open_csv(path, columns, delimiter, refused) as reader:
-            for batch in reader:
-                yield Batch(offset, {name: batch.column(name) for name in columns})
-                offset += batch.num_rows
-    except (pa.ArrowInvalid, OSError) as error:
-        raise _csv_error(path, error, refused) from error
+    for batch in batches:
+        if batch.num_rows:
+            yield Batch(offset, {name: batch.column(name) for name in columns})
+            offset += batch.num_rows
 
 
-def _csv_header(path: Path, delimiter: str) -> list[str]:
+def _read_csv(path: Path, columns: Sequence[str], delimiter: str) -> Iterator[pa.RecordBatch]:
+    """One thread, since only then the parser knows the number of a row that it refuses."""
     refused: list[pyarrow.csv.InvalidRow] = []
-    try:
-        with _open_csv(path, [], delimiter, refused) as reader:
-            return list(reader.schema.names)
-    except UnicodeDecodeError as error:
-        raise _bad_encoding(path, "the header is not UTF-8") from error
-    except (pa.ArrowInvalid, OSError) as error:
-        raise _csv_error(path, error, refused) from error
-
-
-def _open_csv(
-    path: Path, columns: Sequence[str], delimiter: str, refused: list[pyarrow.csv.InvalidRow]
-) -> pyarrow.csv.CSVStreamingReader:
-    """One thread, since only then the parser knows the number of a row that it refuses; ``refused`` gets that row."""
 
     def refuse(row: pyarrow.csv.InvalidRow) -> str:
         refused.append(row)
         return "error"
 
-    return pyarrow.csv.open_csv(
-        path,
-        read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
-        parse_options=pyarrow.csv.ParseOptions(
-            delimiter=delimiter, newlines_in_values=True, invalid_row_handler=refuse
-        ),
-        convert_options=pyarrow.csv.ConvertOptions(
-            include_columns=list(columns), column_types={name: pa.binary() for name in columns}
-        ),
-    )
+    try:
+        with pyarrow.csv.open_csv(
+            path,
+            read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
+            parse_options=pyarrow.csv.ParseOptions(
+                delimiter=delimiter, newlines_in_values=True, invalid_row_handler=refuse
+            ),
+            convert_options=pyarrow.csv.ConvertOptions(
+                include_columns=list(columns), column_types={name: pa.binary() for name in columns}
+            ),
+        ) as reader:
+            yield from reader
+    except (pa.ArrowInvalid, OSError) as error:
+        raise _csv_error(path, error, refused) from error
 
 
 def _csv_error(path: Path, error: Exception, refused: Sequence[pyarrow.csv.InvalidRow]) -> InputError:
     if not refused:
-        return InputError(f"file={str(path)!r}: is not a CSV file that can be read: {' '.join(str(error).split())}.")
+        return unreadable(path, "CSV", error)
     row = refused[0]
     where = "a row" if row.number is None else f"row {row.number - 1}"
     return InputError(
@@ -114,33 +161,21 @@ def _csv_error(path: Path, error: Exception, refused: Sequence[pyarrow.csv.Inval
     )
 
 
-def _bad_encoding(path: Path, what: str) -> InputError:
-    return InputError(f"file={str(path)!r}: {what}. Save it as UTF-8.")
-
-
-def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[Batch]:
-    offset = 0
+def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            _check_columns(path, file.schema_arrow.names, columns, None)
-            for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=list(columns), use_threads=False):
-                yield Batch(offset, {name: batch.column(name) for name in columns})
-                offset += batch.num_rows
+            yield from file.iter_batches(batch_size=_BATCH_ROWS, columns=list(columns), use_threads=False)
     except (pa.ArrowException, OSError) as error:
-        raise InputError(
-            f"file={str(path)!r}: is not a Parquet file that can be read: {' '.join(str(error).split())}."
-        ) from error
+        raise unreadable(path, "Parquet", error) from error
 
 
-def _check_columns(path: Path, found: Sequence[str], wanted: Sequence[str], delimiter: str | None) -> None:
+def _check_columns(where: str, found: Sequence[str], wanted: Sequence[str], delimiter: str | None) -> None:
     """Each wanted column must be there exactly once."""
     for name in wanted:
         if found.count(name) > 1:
-            raise InputError(
-                f"file={str(path)!r}: has {found.count(name)} columns called {name!r}. Rename all but one."
-            )
+            raise InputError(f"{where}: has {found.count(name)} columns called {name!r}. Rename all but one.")
         if name not in found:
-            raise InputError(f"file={str(path)!r}: has no column {name!r}. {_missing_hint(name, found, delimiter)}")
+            raise InputError(f"{where}: has no column {name!r}. {_missing_hint(name, found, delimiter)}")
 
 
 def _missing_hint(name: str, found: Sequence[str], delimiter: str | None) -> str:
@@ -159,3 +194,7 @@ def near_matches(name: str, known: Sequence[str]) -> str:
     near = [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3)]
     shown = ", ".join(near or list(known)[:10])
     return f"The nearest are {shown}." if near else f"It has {shown}{', ...' if len(known) > 10 else ''}."
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

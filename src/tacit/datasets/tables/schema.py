@@ -23,6 +23,18 @@ published:
     [columns.region]
     type = "category"
     categories = ["north", "south"]
+
+A boolean may be computed from columns that stand above it, and is then not in the file. Each row's value comes from
+that row alone, by a rule that is public too:
+
+    [columns.adult]
+    type = "boolean"
+    of = "age"                   # a number
+    at_least = 21                # true from here on, after clipping
+
+    [columns.married_adult]
+    type = "boolean"
+    all_of = ["married", "adult"]   # booleans; true where all are: their product
 """
 
 import dataclasses
@@ -58,10 +70,30 @@ class CategoryColumn:
 
 
 @dataclasses.dataclass(frozen=True)
+class AtLeast:
+    """Whether a number reaches a public threshold."""
+
+    of: str
+    threshold: float
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (self.of,)
+
+
+@dataclasses.dataclass(frozen=True)
+class AllOf:
+    """Whether several booleans are all true: their product."""
+
+    sources: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class BooleanColumn:
-    """No or yes, written 0 and 1 or false and true."""
+    """No or yes: written 0 and 1 or false and true, or computed from other columns by a public ``rule``."""
 
     name: str
+    rule: AtLeast | AllOf | None = None
 
 
 Column = NumberColumn | CategoryColumn | BooleanColumn
@@ -74,6 +106,22 @@ class Schema:
     columns: Mapping[str, Column]
     test_fraction: float = _TEST_FRACTION
     delimiter: str = ","
+
+    def read_from(self, name: str) -> tuple[str, ...]:
+        """The columns of the file that a column's values come from: itself, unless it is computed from others."""
+        column = self.columns[name]
+        if not isinstance(column, BooleanColumn) or column.rule is None:
+            return (name,)
+        return tuple(dict.fromkeys(root for source in column.rule.sources for root in self.read_from(source)))
+
+
+def as_schema(given: "Schema | Mapping[str, Any] | str | Path") -> Schema:
+    """A schema from its TOML file, from the same keys in a dictionary, or as it is."""
+    if isinstance(given, Schema):
+        return given
+    if isinstance(given, Mapping):
+        return _Reader("schema").schema(given)
+    return read_schema(given)
 
 
 def read_schema(path: str | Path) -> Schema:
@@ -108,10 +156,12 @@ class _Reader:
         delimiter = content.get("delimiter", ",")
         if not isinstance(delimiter, str) or len(delimiter) != 1:
             raise self.error("delimiter", delimiter, 'must be one character, such as "," or ";".')
-        described = {name: self.column(name, facts) for name, facts in columns.items()}
+        described: dict[str, Column] = {}
+        for name, facts in columns.items():
+            described[name] = self.column(name, facts, described)
         return Schema(described, float(fraction), delimiter)
 
-    def column(self, name: str, facts: object) -> Column:
+    def column(self, name: str, facts: object, above: Mapping[str, Column]) -> Column:
         key = f"columns.{name}"
         if not isinstance(facts, dict):
             raise self.error(key, facts, f'must be a table. Write [{key}] and below it type = "number".')
@@ -123,8 +173,8 @@ class _Reader:
             self.only_keys(f"{key}.", facts, ("type", "categories"))
             return CategoryColumn(name, self.categories(key, facts))
         if kind == "boolean":
-            self.only_keys(f"{key}.", facts, ("type",))
-            return BooleanColumn(name)
+            self.only_keys(f"{key}.", facts, ("type", "of", "at_least", "all_of"))
+            return BooleanColumn(name, self.rule(key, facts, above))
         raise self.error(f"{key}.type", kind, 'must be "number", "category" or "boolean".')
 
     def number(self, name: str, key: str, facts: Mapping[str, Any]) -> NumberColumn:
@@ -151,6 +201,43 @@ class _Reader:
         if len(values) < 2 or len(set(values)) < len(values):
             raise self.error(f"{key}.categories", given, "must be at least two, all different.")
         return values
+
+    def rule(self, key: str, facts: Mapping[str, Any], above: Mapping[str, Column]) -> AtLeast | AllOf | None:
+        if "all_of" in facts and ("of" in facts or "at_least" in facts):
+            raise self.error(f"{key}.all_of", facts["all_of"], "excludes of and at_least. Make it two columns.")
+        if "all_of" in facts:
+            return self.all_of(f"{key}.all_of", facts["all_of"], above)
+        if "of" in facts or "at_least" in facts:
+            return self.at_least(key, facts, above)
+        return None
+
+    def at_least(self, key: str, facts: Mapping[str, Any], above: Mapping[str, Column]) -> AtLeast:
+        source = self.source(f"{key}.of", facts.get("of"), above)
+        if not isinstance(source, NumberColumn):
+            raise self.error(f"{key}.of", source.name, "must be a number.")
+        threshold = facts.get("at_least", math.nan)
+        if not _is_number(threshold) or not source.lower < threshold <= source.upper:
+            raise self.error(
+                f"{key}.at_least",
+                threshold,
+                f"must be a number above {source.lower:g} and up to {source.upper:g}, the bounds of {source.name}: "
+                "elsewhere every row would have the same value.",
+            )
+        return AtLeast(source.name, float(threshold))
+
+    def all_of(self, key: str, names: object, above: Mapping[str, Column]) -> AllOf:
+        if not isinstance(names, list) or len(names) < 2 or len(set(map(str, names))) < len(names):
+            raise self.error(key, names, "must be a list of at least two columns, all different.")
+        sources = [self.source(key, name, above) for name in names]
+        for source in sources:
+            if not isinstance(source, BooleanColumn):
+                raise self.error(key, source.name, "must be a boolean.")
+        return AllOf(tuple(source.name for source in sources))
+
+    def source(self, key: str, name: object, above: Mapping[str, Column]) -> Column:
+        if not isinstance(name, str) or name not in above:
+            raise self.error(key, name, f"must be a column that stands above. There are {', '.join(above) or 'none'}.")
+        return above[name]
 
     def only_keys(self, prefix: str, found: Mapping[str, Any], allowed: Collection[str]) -> None:
         for name, value in found.items():
