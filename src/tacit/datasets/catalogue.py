@@ -65,6 +65,7 @@ class SetInfo:
 
     Attributes:
         mirrors: HTTPS addresses below which the files lie, the official ones first.
+        shares: the set in whose folder the files lie, where two sets have files in common.
         by_hand: how to obtain the set without tacit, for the message shown where nothing else works.
     """
 
@@ -79,7 +80,13 @@ class SetInfo:
     tree: ImageTree | None = None
     mirrors: tuple[str, ...] = ()
     npm: NpmPackage | None = None
+    shares: str = ""
     by_hand: str = ""
+
+    @property
+    def folder(self) -> str:
+        """The name of the folder that holds the files."""
+        return self.shares or self.name
 
     @property
     def sha256(self) -> str:
@@ -205,8 +212,49 @@ _CIFAR10_JPEG = SetInfo(
     by_hand="place the folders train/CLASS and test/CLASS with their JPEG files there",
 )
 
+# Published over plain HTTP alone, and what is fetched must come over HTTPS: the user brings the files.
+_SVHN = SetInfo(
+    name="svhn",
+    title="Street View house numbers, cropped digits, 32x32 colour",
+    classes=10,
+    input_shape=(3, 32, 32),
+    train_examples=73_257,
+    test_examples=26_032,
+    homepage="http://ufldl.stanford.edu/housenumbers/",
+    files=(
+        FileInfo(
+            "train_32x32.mat",
+            182_040_794,
+            "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
+        ),
+        FileInfo(
+            "test_32x32.mat",
+            64_275_384,
+            "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b",
+        ),
+    ),
+    by_hand="place train_32x32.mat and test_32x32.mat of its format 2 there",
+)
+
+_SVHN_EXTRA = dataclasses.replace(
+    _SVHN,
+    name="svhn-extra",
+    title="Street View house numbers with the extra digits in the training split (7.4 GB as float32)",
+    train_examples=604_388,
+    files=(
+        *_SVHN.files,
+        FileInfo(
+            "extra_32x32.mat",
+            1_329_278_602,
+            "a133a4beb38a00fcdda90c9489e0c04f900b660ce8a316a5e854838379a71eb3",
+        ),
+    ),
+    shares=_SVHN.name,
+    by_hand="place train_32x32.mat, test_32x32.mat and extra_32x32.mat of its format 2 there",
+)
+
 CATALOGUE: Mapping[str, SetInfo] = {
-    info.name: info for info in (_DIGITS, _MNIST, _FASHION_MNIST, _CIFAR10, _CIFAR10_JPEG)
+    info.name: info for info in (_DIGITS, _MNIST, _FASHION_MNIST, _CIFAR10, _CIFAR10_JPEG, _SVHN, _SVHN_EXTRA)
 }
 """Every named set by its name, the default first."""
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import numpy as np
+
 from tacit.core.errors import InputError
 from tacit.datasets.catalogue import SetInfo, describe
 from tacit.datasets.cifar import CLASS_NAMES as CIFAR_CLASSES
@@ -12,16 +14,20 @@ from tacit.datasets.idx import read_idx
 from tacit.datasets.jpeg import read_images
 from tacit.datasets.locating import cache_folder, locate
 from tacit.datasets.split import DataSet, Split, image_split
+from tacit.datasets.svhn import read_svhn
 from tacit.datasets.verification import verify
 
 _FASHION_CLASSES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
 )  # fmt: skip
+_DIGIT_CLASSES = tuple(str(digit) for digit in range(10))
 _CLASS_NAMES: Mapping[str, tuple[str, ...]] = {
-    "mnist": tuple(str(digit) for digit in range(10)),
+    "mnist": _DIGIT_CLASSES,
     "fashion-mnist": _FASHION_CLASSES,
     "cifar10": CIFAR_CLASSES,
     "cifar10-jpeg": CIFAR_CLASSES,
+    "svhn": _DIGIT_CLASSES,
+    "svhn-extra": _DIGIT_CLASSES,
 }
 
 
@@ -77,6 +83,14 @@ def _read_cifar10(info: SetInfo, folder: Path, progress: bool) -> tuple[Split, S
     return image_split(*train), image_split(*test)
 
 
+def _read_svhn(info: SetInfo, folder: Path, progress: bool) -> tuple[Split, Split]:
+    del progress  # takes a few seconds
+    read = {file.name: read_svhn(verify(folder, file)) for file in info.files}
+    test = read.pop("test_32x32.mat")
+    pixels, labels = (np.concatenate(arrays) for arrays in zip(*read.values(), strict=True))
+    return image_split(pixels, labels), image_split(*test)
+
+
 def _read_image_tree(info: SetInfo, folder: Path, progress: bool) -> tuple[Split, Split]:
     if info.tree is None:
         raise InputError(f"dataset={info.name!r}: is no tree of images. Read it from its files.")
@@ -92,4 +106,6 @@ _READERS: Mapping[str, Callable[[SetInfo, Path, bool], tuple[Split, Split]]] = {
     "fashion-mnist": _read_idx_set,
     "cifar10": _read_cifar10,
     "cifar10-jpeg": _read_image_tree,
+    "svhn": _read_svhn,
+    "svhn-extra": _read_svhn,
 }

