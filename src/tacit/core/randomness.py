@@ -16,12 +16,14 @@ import hashlib
 import operator
 import secrets
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from tacit.core.errors import InputError, UnsupportedError
+
+if TYPE_CHECKING:
+    import torch
 
 _KEY_BYTES = 32
 _DEVICE_KEY_DOMAIN = b"tacit/device-key"
@@ -99,12 +101,14 @@ def _encode_part(part: str | int) -> bytes:
 
 
 def standard_normal(
-    shape: Sequence[int], stream: np.random.Generator, *, dtype: torch.dtype, device: torch.device
-) -> torch.Tensor:
+    shape: Sequence[int], stream: np.random.Generator, *, dtype: "torch.dtype", device: "torch.device"
+) -> "torch.Tensor":
     """Standard normal noise, drawn in float64 for float64 tensors and in float32 for all others, then converted.
 
     Low-precision parameters get noise that was drawn in float32 and rounded once, never drawn in low precision.
     """
+    import torch  # here, since streams alone do not need it
+
     precision = np.float64 if dtype == torch.float64 else np.float32
     drawn = stream.standard_normal(tuple(shape), dtype=precision)
     return torch.from_numpy(np.asarray(drawn)).to(device=device, dtype=dtype)

@@ -1,7 +1,6 @@
 """What the floating-point mechanisms share: checks, precision, and noise on numbers, tensors and mappings."""
 
 import abc
-import math
 from collections.abc import Callable, Mapping
 from typing import overload
 
@@ -10,7 +9,7 @@ import torch
 from dp_accounting import dp_event
 
 from tacit.core.errors import InputError
-from tacit.core.validation import check_non_negative
+from tacit.mechanisms.checks import check_value
 
 
 class AdditiveMechanism(abc.ABC):
@@ -69,25 +68,3 @@ class AdditiveMechanism(abc.ABC):
         # The extremes show an infinity or NaN as well as every single value would, in one pass.
         if value.numel() and not bool(torch.isfinite(torch.stack(torch.aminmax(value))).all()):
             raise InputError("value: must be finite, but holds an infinity or NaN. Clip or drop it before the release.")
-
-
-def check_noise(name: str, value: float, *, unsafe_no_noise: bool) -> None:
-    """A finite number above 0; 0 only by the flag that says what it means."""
-    check_non_negative(name, value)
-    if value == 0 and not unsafe_no_noise:
-        raise InputError(
-            f"{name}=0: gives no privacy. Take a positive number, or unsafe_no_noise=True to release as is."
-        )
-
-
-def check_value(value: float) -> float:
-    """A finite number, as a float."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise InputError(
-            f"value of type {type(value).__name__}: must be a finite number or a tensor. Clip it before the release."
-        )
-    return number

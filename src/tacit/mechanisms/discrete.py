@@ -13,7 +13,7 @@ from dp_accounting import dp_event
 
 from tacit.core.errors import InputError
 from tacit.core.validation import check_count, check_positive
-from tacit.mechanisms.additive import check_noise
+from tacit.mechanisms.checks import check_noise
 from tacit.mechanisms.integer_noise import RandomBits, discrete_gaussian, discrete_laplace
 
 Integers = npt.NDArray[np.int64]

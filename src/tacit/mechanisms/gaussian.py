@@ -8,7 +8,8 @@ from dp_accounting import dp_event
 
 from tacit.core.randomness import standard_normal
 from tacit.core.validation import check_positive
-from tacit.mechanisms.additive import AdditiveMechanism, check_noise
+from tacit.mechanisms.additive import AdditiveMechanism
+from tacit.mechanisms.checks import check_noise
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dp_accounting import dp_event
 
 from tacit.core.errors import InputError
 from tacit.core.validation import check_count, check_positive
-from tacit.mechanisms.additive import check_value
+from tacit.mechanisms.checks import check_value
 from tacit.mechanisms.discrete import DiscreteGaussian, DiscreteLaplace
 
 Reals = npt.NDArray[np.float64]
