@@ -70,9 +70,15 @@ class Table:
 
     def cells(self, column: str) -> Iterator[Cells]:
         """One column, some rows at a time: `Cells.numbers` for numbers and booleans, `Cells.codes` for categories."""
-        self._check_known("column", column)
-        for batch in self._batches([column]):
-            yield self._cells(column, batch)
+        for (cells,) in self.columns(column):
+            yield cells
+
+    def columns(self, *names: str) -> Iterator[tuple[Cells, ...]]:
+        """Several columns in step, some rows at a time."""
+        for name in names:
+            self._check_known("column", name)
+        for batch in self._batches(names):
+            yield tuple(self._cells(name, batch) for name in names)
 
     def chunks(self, features: Sequence[str], target: str) -> Iterator[Chunk]:
         """Inputs and targets, some rows at a time; see `choose_features` for what may be asked for."""
