@@ -3,7 +3,6 @@
 - `Gaussian`, `Laplace`: floating-point noise for numbers, tensors and gradients by name.
 - `DiscreteGaussian`, `DiscreteLaplace`, `RoundedGaussian`: exact integer noise, with no floating-point number in the
   sampler.
-- `RoundedGaussian`: the Gaussian mechanism on integers, rounded, with the exact Gaussian account.
 - `GridRelease`: real statistics released on a public grid with exact integer noise.
 - `Exponential`, `NoisyMax`: one of several candidates, chosen exactly.
 
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     from tacit.mechanisms.additive import AdditiveMechanism as AdditiveMechanism
     from tacit.mechanisms.gaussian import Gaussian as Gaussian
     from tacit.mechanisms.laplace import Laplace as Laplace
-    from tacit.mechanisms.rounded import RoundedGaussian as RoundedGaussian
-from tacit.mechanisms.step_noise import StepNoise as StepNoise
+    from tacit.mechanisms.step_noise import StepNoise as StepNoise
 
 _HOME_OF = {"AdditiveMechanism": "additive", "Gaussian": "gaussian", "Laplace": "laplace", "StepNoise": "step_noise"}
 
