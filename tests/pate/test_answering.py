@@ -1,5 +1,7 @@
 """Questions stop where the budget does, and the ledger counts what was really asked."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,8 @@ from tacit.core.privacy import Budget, Neighbours
 from tacit.core.randomness import Randomness
 from tacit.ledger import Ledger
 from tacit.pate import ConfidentGNMax, GNMax, LNMax
-from tacit.pate.answering import Answers, Terms, ask, random_rows
+from tacit.pate.answering import Answers, Session, Terms, ask
+from tacit.pate.selection import random_rows
 
 SURE = np.tile([100, 0, 0], (60, 1))
 TORN = np.tile([34, 33, 33], (60, 1))
@@ -89,3 +92,65 @@ def test_two_calls_draw_different_noise():
     source = Randomness()
     first, second = (ask(TORN, range(60), GNMax(20.0), source).labels.tolist() for _ in range(2))
     assert first != second
+
+
+class InterruptedByNoiseError(Exception):
+    pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Spy(ConfidentGNMax):
+    """Notes the noise that it would draw, and may be interrupted by an answer or a test."""
+
+    heard: list[float] = dataclasses.field(default_factory=list)
+    interrupted_by: str = ""
+
+    def passes(self, votes, stream):
+        self.heard.append(stream.standard_normal())
+        if self.interrupted_by == "test":
+            raise InterruptedByNoiseError
+        return votes.max() >= self.threshold
+
+    def answer(self, votes, stream):
+        self.heard.append(stream.standard_normal())
+        if self.interrupted_by == "answer":
+            raise InterruptedByNoiseError
+        return int(votes.argmax())
+
+
+@pytest.mark.parametrize(("by", "questions", "answers"), [("test", 1, 0), ("answer", 1, 1)])
+def test_what_is_interrupted_by_its_noise_was_paid_for(account, by, questions, answers):
+    book, aggregator = account(8.0), Spy(80, 10.0, 10.0, interrupted_by=by)
+    with pytest.raises(InterruptedByNoiseError):
+        ask(SURE, range(20), aggregator, rng(), terms=Terms(book))
+    asked, given = np.arange(questions), np.arange(answers)
+    expected = epsilon(Answers(asked, given, given, False).event(aggregator, Neighbours.ADD_REMOVE), DELTA)
+    assert book.spent() == pytest.approx(expected, rel=1e-6)
+
+
+def test_every_test_and_every_answer_has_noise_of_its_own_in_all_rounds():
+    aggregator = Spy(80, 10.0, 10.0)
+    session = Session(SURE, rng())
+    for rows in (range(20), range(20, 40), range(20)):
+        session.ask(rows, aggregator)
+    assert len(aggregator.heard) == len(set(aggregator.heard)) == 120
+
+
+def test_what_is_tested_may_differ_from_what_is_answered():
+    tested = np.zeros_like(SURE)
+    tested[7:9, 2] = 90
+    found = Session(SURE, rng()).ask(range(60), ConfidentGNMax(80, 1.0, 1.0), tested=tested)
+    assert found.asked.tolist() == list(range(60))
+    assert found.rows.tolist() == [7, 8]
+    assert found.labels.tolist() == [0, 0]
+
+
+def test_a_later_round_without_budget_asks_nothing(account):
+    book, aggregator = account(0.9), GNMax(40.0)
+    session = Session(SURE, rng(), Terms(book))
+    assert len(session.ask(range(60), aggregator).rows) > 0
+    spent = book.spent()
+    later = session.ask(range(60), aggregator)
+    assert len(later.asked) == len(later.rows) == 0
+    assert later.out_of_budget
+    assert book.spent() == spent

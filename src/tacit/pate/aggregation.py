@@ -130,8 +130,8 @@ class ConfidentGNMax:
     The test satisfies Rényi differential privacy of :math:`\lambda/(2\sigma_1^2)`, whatever its outcome, and only
     questions that pass it are answered.
 
-    It is also the interactive form, where it is given votes against a student (`against`): teachers then answer where
-    the student is not as sure of the same by itself.
+    It also tests and answers in `tacit.pate.interactive`, where the test sees the votes less those that a student
+    expects: teachers then answer where the student is not as sure of the same by itself.
 
     Args:
         threshold: T, how many teachers must agree, about.

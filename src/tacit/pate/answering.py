@@ -17,6 +17,7 @@ from tacit.core.privacy import Neighbours, PrivacyUnit
 from tacit.core.randomness import Randomness
 from tacit.ledger import Account, Reservation, repeated, unlimited
 from tacit.pate.aggregation import Aggregator
+from tacit.pate.selection import random_rows as random_rows
 from tacit.pate.votes import Votes
 
 
@@ -66,68 +67,83 @@ def ask(
     answers: int | None = None,
     terms: Terms | None = None,
 ) -> Answers:
-    """Asks for these rows in their order, until all are asked, ``answers`` were given, or the budget is spent.
+    """Asks for these rows in their order, in one round: see `Session.ask`."""
+    return Session(votes, randomness, terms).ask(rows, aggregator, answers=answers)
+
+
+class Session:
+    """Questions to the teachers in one round or several, each with noise of its own.
 
     Args:
         votes: ``[public rows, classes]``, from `count_votes`; private.
-        rows: which rows to ask for, such as `random_rows` gives. The order must not depend on private data, but for
-            answers given before.
-        aggregator: how noisy answers are made.
-        randomness: of the noise; two calls never share any.
-        answers: stop after so many; all that pass by default.
+        randomness: of the noise; two sessions never share any.
         terms: who pays.
-
-    Raises:
-        BudgetExceededError: not even one question fits.
     """
-    terms = terms or Terms()
-    session = _Session(votes, aggregator, randomness.fork())
-    wanted = len(rows) if answers is None else min(answers, len(rows))
-    left = list(rows)
-    while left and len(session.given) < wanted:
-        # Questions that are not answered leave something over, so that further rounds may fit.
-        affordable = _affordable(aggregator, len(left), wanted - len(session.given), terms)
-        if affordable == 0 and session.asked:
-            break
-        session.ask(left[: max(affordable, 1)], wanted - len(session.given), terms)
-        left = list(rows)[len(session.asked) :]
-    return session.answers(out_of_budget=bool(left) and len(session.given) < wanted)
 
+    def __init__(self, votes: Votes, randomness: Randomness, terms: Terms | None = None) -> None:
+        self.votes, self._randomness, self._terms = votes, randomness.fork(), terms or Terms()
+        self._asked = 0
 
-class _Session:
-    """What was asked and answered so far."""
+    def ask(
+        self, rows: Sequence[int], aggregator: Aggregator, *, answers: int | None = None, tested: Votes | None = None
+    ) -> Answers:
+        """Asks for these rows in their order, until all are asked, ``answers`` were given, or the budget is spent.
 
-    def __init__(self, votes: Votes, aggregator: Aggregator, randomness: Randomness) -> None:
-        self._votes, self._aggregator, self._randomness = votes, aggregator, randomness
-        self.asked: list[int] = []
-        self.given: list[tuple[int, int]] = []
+        Args:
+            rows: which rows to ask for, such as `random_rows` gives. The order must not depend on private data, but
+                for answers given before.
+            aggregator: how noisy answers are made.
+            answers: stop after so many; all that pass by default.
+            tested: ``[public rows, classes]``, what decides whether a question is answered, where that is not the
+                votes. One person may move its largest number by 1 at most, as in `against`.
 
-    def ask(self, rows: Sequence[int], answers: int, terms: Terms) -> None:
+        Raises:
+            BudgetExceededError: not even the first question of the session fits.
+        """
+        wanted = len(rows) if answers is None else min(answers, len(rows))
+        found = _Round(self.votes if tested is None else tested)
+        left = list(rows)
+        while left and len(found.given) < wanted:
+            # Questions that are not answered leave something over, so that more may fit.
+            still_wanted = wanted - len(found.given)
+            affordable = _affordable(aggregator, len(left), still_wanted, self._terms)
+            if affordable == 0 and self._asked:
+                break
+            self._ask(left[: max(affordable, 1)], aggregator, still_wanted, found)
+            left = list(rows)[len(found.asked) :]
+        return found.answers(out_of_budget=bool(left) and len(found.given) < wanted)
+
+    def _ask(self, rows: Sequence[int], aggregator: Aggregator, answers: int, found: "_Round") -> None:
         """Asks for these rows until so many were answered; what was reserved for the others goes back."""
-        aggregator, neighbours = self._aggregator, terms.neighbours
+        terms = self._terms
         with (
-            _reserved(aggregator.question_event(neighbours), len(rows), terms) as questions,
-            _reserved(aggregator.answer_event(neighbours), min(len(rows), answers), terms) as replies,
+            _reserved(aggregator.question_event(terms.neighbours), len(rows), terms) as questions,
+            _reserved(aggregator.answer_event(terms.neighbours), min(len(rows), answers), terms) as replies,
         ):
             for row in rows:
                 if replies.steps_begun == replies.steps:
                     return
                 questions.before_noise(questions.steps_begun)
-                self.asked.append(row)
-                if aggregator.passes(self._votes[row], self._randomness.stream("question", len(self.asked))):
+                self._asked += 1
+                found.asked.append(row)
+                if aggregator.passes(found.tested[row], self._randomness.stream("question", self._asked)):
                     replies.before_noise(replies.steps_begun)
-                    stream = self._randomness.stream("answer", len(self.asked))
-                    self.given.append((row, aggregator.answer(self._votes[row], stream)))
+                    stream = self._randomness.stream("answer", self._asked)
+                    found.given.append((row, aggregator.answer(self.votes[row], stream)))
+
+
+class _Round:
+    """What was asked and answered so far."""
+
+    def __init__(self, tested: Votes) -> None:
+        self.tested = tested
+        self.asked: list[int] = []
+        self.given: list[tuple[int, int]] = []
 
     def answers(self, *, out_of_budget: bool) -> Answers:
         """All of it."""
         rows, labels = (np.array([pair[part] for pair in self.given], dtype=np.int64) for part in (0, 1))
         return Answers(np.array(self.asked, dtype=np.int64), rows, labels, out_of_budget)
-
-
-def random_rows(count: int, wanted: int, *, seed: int = 0) -> npt.NDArray[np.int64]:
-    """Rows of the public set in a random order; nothing of it is private."""
-    return np.random.default_rng(seed).permutation(count)[:wanted]
 
 
 def _affordable(aggregator: Aggregator, questions: int, answers: int, terms: Terms) -> int:

@@ -1,0 +1,258 @@
+r"""Interactive Confident-GNMax: teachers answer where a student is wrong or unsure, and confirm it elsewhere.
+
+Teachers and student take turns. In the first round the teachers answer some questions by `ConfidentGNMax`, and a
+student learns from them. In every further round the student first says what it thinks of the questions,
+:math:`p(x)`, which is public. With M teachers and their votes :math:`n(x)`,
+
+1. if :math:`\max_j (n_j - M p_j) + N(0, \sigma_1^2) \ge T`, the teachers answer
+   :math:`\arg\max_j (n_j + N(0, \sigma_2^2))`;
+2. else, if :math:`\max_j p_j > \gamma`, the student's own answer is taken: teachers do not object to it;
+3. else nobody answers.
+
+Then a new student learns from all answers so far.
+
+**Guarantee.** Given the public p, one vote that moves changes two of the differences by 1, hence their largest by at
+most 1: the test is a Gaussian mechanism of sensitivity 1 as in `ConfidentGNMax`, whatever p is, and steps 2 and 3 are
+post-processing of it. Rounds compose adaptively, since every p depends on answers given before and on nothing else.
+
+Reference: Papernot, Song, Mironov, Raghunathan, Talwar, Erlingsson, Scalable Private Learning with PATE, 2018,
+algorithm 2.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from dp_accounting import dp_event
+from torch import Tensor, nn
+
+from tacit.accounting.pate import PrivateEpsilon, confident_gnmax_divergences, divergences_epsilon
+from tacit.accounting.pate.votes import check_votes
+from tacit.core.errors import InputError
+from tacit.core.privacy import Neighbours
+from tacit.core.randomness import Randomness
+from tacit.core.validation import check_choice, check_count, check_open_unit
+from tacit.datasets import Split
+from tacit.pate.aggregation import ConfidentGNMax
+from tacit.pate.answering import Answers, Session, Terms
+from tacit.pate.selection import (
+    Probabilities,
+    Rows,
+    check_probabilities,
+    least_confident_rows,
+    random_rows,
+    student_probabilities,
+)
+from tacit.pate.students.student import Progress, Student
+from tacit.pate.votes import Votes
+
+ORDERS = ("random", "least-confident")
+
+
+def expected_votes(probabilities: npt.ArrayLike, teachers: int) -> Votes:
+    """M times the probabilities, in whole votes: how teachers would vote if they thought as the student does."""
+    shares = check_count("teachers", teachers) * check_probabilities(probabilities)
+    return np.floor(shares + 0.5).astype(np.int64)
+
+
+def against(votes: Votes, expected: Votes) -> Votes:
+    """The votes less those that a student expects: positive where teachers want a class more than the student does.
+
+    One vote that moves changes the largest difference of a question by 1 at most. Private, as the votes are.
+    """
+    if votes.shape != expected.shape:
+        raise InputError(
+            f"expected votes of shape {expected.shape}: must be {votes.shape}, as the votes are. Let the student "
+            "predict every public input."
+        )
+    return votes - expected
+
+
+@dataclasses.dataclass(frozen=True)
+class Interaction:
+    r"""How teachers and student take turns.
+
+    Attributes:
+        opening: answers the first round, when there is no student yet.
+        checking: answers the further rounds; its threshold is of votes beyond those that the student expects, so it is
+            lower than that of ``opening``.
+        questions: how many are asked in each round, the first one included.
+        confidence: :math:`\gamma`, above which the student's own answer counts where teachers do not object.
+        order: of the questions in further rounds, ``random`` or ``least-confident`` first.
+    """
+
+    opening: ConfidentGNMax
+    checking: ConfidentGNMax
+    questions: tuple[int, ...]
+    confidence: float = 0.9
+    order: str = "random"
+
+    def __post_init__(self) -> None:
+        for count in self.questions:
+            check_count("questions", count)
+        if not self.questions:
+            raise InputError("questions=(): the first round is missing. Give the number of questions in each round.")
+        check_open_unit("confidence", self.confidence)
+        check_choice("order", self.order, ORDERS)
+
+    def rows(self, probabilities: Probabilities, wanted: int, asked: Rows, seed: int) -> Rows:
+        """Which rows to ask for in a further round; none twice, since a second answer costs as much as another's."""
+        if self.order == "least-confident":
+            return least_confident_rows(probabilities, wanted, asked=asked)
+        rows = random_rows(len(probabilities), len(probabilities), seed=seed)
+        return rows[~np.isin(rows, asked)][:wanted]
+
+
+@dataclasses.dataclass(frozen=True)
+class Round:
+    """What one round brought. All of it is public.
+
+    Attributes:
+        aggregator: what the round cost by.
+        answers: of the teachers.
+        expected: ``[asked, classes]``, what the student expected of every question asked; 0 without a student.
+        own_rows, own_labels: where teachers did not object to the student, and what it says there.
+    """
+
+    aggregator: ConfidentGNMax
+    answers: Answers
+    expected: Votes
+    own_rows: Rows
+    own_labels: Rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Conversation:
+    """What came out.
+
+    Attributes:
+        model: the last student.
+        rounds: one after the other; fewer than wanted where the budget ended them.
+    """
+
+    model: nn.Module
+    rounds: tuple[Round, ...]
+
+    @property
+    def answers(self) -> Answers:
+        """What the teachers answered in all rounds."""
+        each = [one.answers for one in self.rounds]
+        asked, rows, labels = (
+            np.concatenate([getattr(one, name) for one in each]) for name in ("asked", "rows", "labels")
+        )
+        return Answers(asked, rows, labels, each[-1].out_of_budget)
+
+    def event(self, neighbours: Neighbours) -> dp_event.DpEvent:
+        """What all rounds cost together, whatever the votes."""
+        return dp_event.ComposedDpEvent([one.answers.event(one.aggregator, neighbours) for one in self.rounds])
+
+    def epsilon(self, votes: Votes, delta: float) -> PrivateEpsilon:
+        """Epsilon of all rounds where teachers agree as they do; private, since it tells how they agree."""
+        total = sum(_divergences(one, votes) for one in self.rounds)
+        return PrivateEpsilon(divergences_epsilon(total, delta), delta)
+
+
+def converse(
+    votes: Votes,
+    inputs: Tensor,
+    build: Callable[[], nn.Module],
+    student: Student,
+    how: Interaction,
+    randomness: Randomness,
+    *,
+    seed: int = 0,
+    terms: Terms | None = None,
+    progress: Progress | None = None,
+) -> Conversation:
+    """Lets teachers and student take turns, until all rounds are over or the budget is spent.
+
+    Args:
+        votes: on all public inputs, ``[rows, classes]``; private.
+        inputs: the public inputs.
+        build: makes the student's network anew in every round, on the device of the inputs, so that an early error
+            does not stay.
+        student: how it learns.
+        how: the rounds.
+        randomness: of the noise.
+        seed: of everything that is public.
+        terms: who pays.
+        progress: is told the share that is done.
+
+    Raises:
+        BudgetExceededError: not even the first question fits.
+        InputError: no question of the first round was answered, or votes and inputs do not match.
+    """
+    check_votes(votes)
+    if not len(votes) or len(votes) != len(inputs):
+        raise InputError(
+            f"votes={len(votes)} rows: must be as many as the {len(inputs)} public inputs, and at least 1. Let the "
+            "teachers vote on all of them."
+        )
+    session = Session(votes, randomness, terms)
+    rounds = [_opening_round(session, random_rows(len(votes), how.questions[0], seed=seed), how)]
+
+    def taught() -> nn.Module:
+        model, tell = build(), _part_of(progress, len(rounds) - 1, len(how.questions))
+        student.teach(model, _lessons(rounds, inputs), inputs, seed=seed, progress=tell)
+        return model
+
+    model = taught()
+    for number, questions in enumerate(how.questions[1:], 1):
+        said = student_probabilities(model, inputs)
+        asked = np.concatenate([one.answers.asked for one in rounds])
+        rounds.append(checking_round(session, said, how.rows(said, questions, asked, seed + number), how))
+        if not len(rounds[-1].answers.asked):  # the budget is spent, or no public input is left
+            break
+        model = taught()
+    return Conversation(model, tuple(rounds))
+
+
+def checking_round(session: Session, probabilities: Probabilities, rows: Rows, how: Interaction) -> Round:
+    """One round of questions that a student has already an opinion on.
+
+    Args:
+        session: with the votes on all public inputs.
+        probabilities: the student's, on all public inputs.
+        rows: which to ask for.
+        how: its ``checking`` and ``confidence`` are used.
+    """
+    expected = expected_votes(probabilities, int(session.votes[0].sum()))
+    answers = session.ask(rows.tolist(), how.checking, tested=against(session.votes, expected))
+    silent = answers.asked[~np.isin(answers.asked, answers.rows)]
+    own = silent[probabilities[silent].max(axis=1) > how.confidence]
+    return Round(how.checking, answers, expected[answers.asked], own, probabilities[own].argmax(axis=1))
+
+
+def _opening_round(session: Session, rows: Rows, how: Interaction) -> Round:
+    answers = session.ask(rows.tolist(), how.opening)
+    nothing = np.zeros(0, dtype=np.int64)
+    return Round(how.opening, answers, np.zeros_like(session.votes[answers.asked]), nothing, nothing)
+
+
+def _lessons(rounds: Sequence[Round], inputs: Tensor) -> Split:
+    """What teachers answered and what a student may answer itself, all rounds together."""
+    rows = np.concatenate([part for one in rounds for part in (one.answers.rows, one.own_rows)])
+    labels = np.concatenate([part for one in rounds for part in (one.answers.labels, one.own_labels)])
+    return Split(inputs[torch.from_numpy(rows).to(inputs.device)], torch.from_numpy(labels).to(inputs.device))
+
+
+def _divergences(one: Round, votes: Votes) -> npt.NDArray[np.float64]:
+    each = confident_gnmax_divergences(
+        votes[one.answers.asked],
+        np.isin(one.answers.asked, one.answers.rows),
+        threshold=one.aggregator.threshold,
+        sigma1=one.aggregator.sigma_threshold,
+        sigma2=one.aggregator.sigma,
+        baseline=one.expected,
+    )
+    return np.asarray(each.sum(axis=0))
+
+
+def _part_of(progress: Progress | None, number: int, rounds: int) -> Progress:
+    def tell(share: float) -> None:
+        if progress is not None:
+            progress((number + share) / rounds)
+
+    return tell

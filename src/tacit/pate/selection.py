@@ -1,0 +1,67 @@
+"""Which public inputs to ask the teachers for.
+
+- `random_rows`: any, in a random order.
+- `least_confident_rows`: those that a student is least sure of, once there is one.
+- Only what teachers agree on: give more rows than wanted to `tacit.pate.answering.ask`, `ConfidentGNMax` as the
+  aggregator and the number wanted as ``answers``; a question that does not pass costs its test alone.
+
+None of it costs privacy: the public inputs are public, and so is a student that learned from noisy answers.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from tacit.core.errors import InputError
+from tacit.core.validation import check_count
+
+Rows = npt.NDArray[np.int64]
+Probabilities = npt.NDArray[np.float64]
+"""``[public rows, classes]``: what a student makes of the public inputs; public itself."""
+
+_TOLERANCE = 1e-3  # of probabilities in single precision that add up to 1
+
+
+def random_rows(count: int, wanted: int, *, seed: int = 0) -> Rows:
+    """Rows of the public set in a random order; nothing of it is private."""
+    return np.random.default_rng(seed).permutation(count)[:wanted]
+
+
+def least_confident_rows(probabilities: Probabilities, wanted: int, *, asked: Iterable[int] = ()) -> Rows:
+    r"""Rows by :math:`\max_j p_j`, the lowest first; among equals those that come first in the public set.
+
+    Args:
+        probabilities: from `student_probabilities`.
+        wanted: how many; fewer where fewer are left.
+        asked: rows to leave out, since they were asked for before.
+    """
+    check_count("wanted", wanted)
+    sure = check_probabilities(probabilities).max(axis=1)
+    order = np.argsort(sure, kind="stable").astype(np.int64)
+    return order[~np.isin(order, np.fromiter(asked, dtype=np.int64))][:wanted]
+
+
+@torch.no_grad()
+def student_probabilities(model: nn.Module, inputs: Tensor, *, rows_at_once: int = 1000) -> Probabilities:
+    """The softmax of a student's outputs on the public inputs, ``[rows, classes]``; the model is left as it was."""
+    training = model.training
+    model.eval()
+    try:
+        outputs = torch.cat([model(rows) for rows in torch.split(inputs, rows_at_once)])
+    finally:
+        model.train(training)
+    return outputs.double().softmax(1).cpu().numpy()
+
+
+def check_probabilities(probabilities: npt.ArrayLike) -> Probabilities:
+    """Refuses what is not one distribution a row."""
+    values = np.asarray(probabilities, dtype=np.float64)
+    if values.ndim != 2:
+        raise InputError(f"probabilities of shape {values.shape}: must be [public rows, classes].")
+    # A comparison with NaN is false, so that NaN is refused as well.
+    if not ((values >= 0).all() and (np.abs(values.sum(axis=1) - 1) <= _TOLERANCE).all()):
+        raise InputError("probabilities: must be at least 0 and add up to 1 in every row. Take the softmax of outputs.")
+    return values
