@@ -78,6 +78,7 @@ class Statement:
         sampler: how the records of each release were chosen.
         accountant: how epsilon was computed from the events.
         caveats: whatever weakens the guarantee, such as a fixed seed; each a clause of its own.
+        released: what is called private, a model or the answer to a query.
     """
 
     epsilon: float
@@ -88,6 +89,7 @@ class Statement:
     sampler: str
     accountant: str
     caveats: tuple[str, ...] = ()
+    released: str = "model"
 
     def __str__(self) -> str:
         caveats = "".join(f"; {caveat}" for caveat in self.caveats)
@@ -97,7 +99,7 @@ class Statement:
             else "not differentially private (epsilon is infinite)"
         )
         return (
-            f"The released model is {guarantee} for one {self.unit} under the {self.neighbours.value} relation, "
+            f"The released {self.released} is {guarantee} for one {self.unit} under the {self.neighbours.value} relation, "
             f"as the outcome of {self.mechanism}, with {self.sampler}, accounted by {self.accountant}{caveats}."
         )
 

@@ -1,0 +1,94 @@
+"""What a query answers."""
+
+import dataclasses
+from typing import Any
+
+from dp_accounting import DpEvent
+
+from tacit.core.privacy import Statement
+from tacit.queries.noise import Cost
+from tacit.queries.terms import Terms
+
+Value = float | int | str | list[Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """What a query makes of its noisy integers. All of it is public.
+
+    Attributes:
+        value: the answer.
+        interval: where the answer without noise lies, with the confidence that was asked for; one pair, or one for each
+            cell. It speaks of the noise alone: the rows are what they are.
+        scale: of the noise, in the units of what it was added to.
+        noised: what that is.
+        facts: whatever else belongs to this kind of answer, such as the names of the cells.
+    """
+
+    value: Value
+    interval: list[Any] | None
+    scale: float
+    noised: str
+    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """A private statistic with everything that belongs to it.
+
+    Attributes:
+        query: what was asked, as plain values.
+        reading: the value and its interval.
+        confidence: of the interval.
+        terms: the guarantee.
+        cost: what it adds to a composition.
+    """
+
+    query: dict[str, Any]
+    reading: Reading
+    confidence: float
+    terms: Terms
+    cost: Cost
+    voids_guarantee: bool = False
+
+    @property
+    def value(self) -> Value:
+        return self.reading.value
+
+    def event(self) -> DpEvent:
+        """What accountants and ledgers count, for one row; they apply the unit's size themselves."""
+        return self.cost.event(1)
+
+    def statement(self) -> Statement:
+        """The guarantee in words."""
+        terms, kind = self.terms, self.query["kind"]
+        column = f" of {self.query['column']}" if kind != "count" else ""
+        return Statement(
+            epsilon=float("inf") if self.voids_guarantee else terms.epsilon,
+            delta=terms.delta,
+            neighbours=terms.neighbours,
+            unit=terms.unit,
+            mechanism=f"a {kind}{column} with noise of scale {self.reading.scale:.6g} on {self.reading.noised}",
+            sampler="no sampling",
+            accountant="its own bound",
+            caveats=("the noise came from a fixed seed, and hides nothing",) if self.voids_guarantee else (),
+            released="answer",
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; all of them may be published."""
+        terms = self.terms
+        return {
+            **self.query,
+            "value": self.reading.value,
+            "interval": self.reading.interval,
+            "confidence": self.confidence,
+            "scale": self.reading.scale,
+            "noised": self.reading.noised,
+            **self.reading.facts,
+            "epsilon": terms.epsilon,
+            "delta": terms.delta,
+            "neighbours": terms.neighbours.value,
+            "unit": str(terms.unit),
+            "statement": str(self.statement()),
+        }

@@ -1,0 +1,122 @@
+"""From how far a row can move some integers, and what that may cost, to noise of the right scale."""
+
+import dataclasses
+import math
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+from dp_accounting import DpEvent
+
+from tacit.accounting.composition import PureStep
+from tacit.accounting.conversion import gaussian_noise
+from tacit.accounting.events import SampledGaussian
+from tacit.accounting.relations import contributions_moved
+from tacit.core.privacy import Neighbours
+from tacit.mechanisms.discrete import DiscreteLaplace
+from tacit.mechanisms.rounded_gaussian import RoundedGaussian
+from tacit.mechanisms.selection import pure_event
+from tacit.queries.terms import GAUSSIAN, Terms
+
+
+class Cost(Protocol):
+    """What a release costs, for any number of rows that change together."""
+
+    def event(self, records: int) -> DpEvent:
+        """For accountants, under the relation that the release was planned for."""
+        ...
+
+    def step(self, records: int) -> PureStep | SampledGaussian:
+        """For basic and strong composition, which know no relation: noise over distance, or an epsilon."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Distance:
+    """How far **one row** moves a list of integers at most, under the relation in use."""
+
+    l1: int
+    l2: Fraction
+
+    @classmethod
+    def of_one_integer(cls, steps: int) -> "Distance":
+        """One integer alone moves as far in every norm."""
+        return cls(steps, Fraction(steps))
+
+
+@dataclasses.dataclass(frozen=True)
+class Noise:
+    """Exact integer noise on every coordinate, and what it costs.
+
+    Attributes:
+        mechanism: its sensitivity is the distance of the whole unit.
+        distance: of one row.
+        neighbours: the relation that the distance was counted for.
+    """
+
+    mechanism: DiscreteLaplace | RoundedGaussian
+    distance: Distance
+    neighbours: Neighbours
+
+    @classmethod
+    def calibrated(cls, terms: Terms, distance: Distance) -> "Noise":
+        r"""The least noise that keeps to the terms, for k rows that change together.
+
+        Laplace: scale :math:`k\Delta_1 / \epsilon`. Gaussian: :math:`k\Delta_2` times the least multiplier of the
+        Gaussian mechanism by its exact curve (Balle and Wang 2018, https://arxiv.org/abs/1805.06530).
+        """
+        records = terms.records
+        if terms.mechanism == GAUSSIAN:
+            moved = records * distance.l2
+            scale = Fraction(gaussian_noise(terms.epsilon, terms.delta)) * moved
+            return cls(RoundedGaussian(scale, moved), distance, terms.neighbours)
+        mechanism = DiscreteLaplace.from_epsilon(terms.epsilon, records * distance.l1)
+        return cls(mechanism, distance, terms.neighbours)
+
+    @property
+    def scale(self) -> float:
+        """The scale of the noise on each integer: b of Laplace, the standard deviation of Gaussian noise."""
+        return float(self.mechanism.scale)
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the noise on each integer."""
+        return self.scale if isinstance(self.mechanism, RoundedGaussian) else math.sqrt(2) * self.scale
+
+    def add(self, exact: list[int], stream: np.random.Generator) -> list[int]:
+        """The integers plus noise."""
+        return [value + drawn for value, drawn in zip(exact, self.mechanism.draw(len(exact), stream), strict=True)]
+
+    def event(self, records: int) -> DpEvent:
+        """For accountants, who expect one row's contribution and double it themselves where a row is replaced.
+
+        A distance that is no double of an integer has no such form with Laplace noise: it is then counted as any
+        release of the same epsilon.
+        """
+        moved, scale = contributions_moved(self.neighbours), Fraction(self.mechanism.scale)
+        if isinstance(self.mechanism, RoundedGaussian):
+            return RoundedGaussian(scale, records * self.distance.l2 / moved).event()
+        if records * self.distance.l1 % moved:
+            return pure_event(float(records * self.distance.l1 / scale), self.neighbours)
+        return DiscreteLaplace(scale, records * self.distance.l1 // moved).event()
+
+    def step(self, records: int) -> PureStep | SampledGaussian:
+        scale = Fraction(self.mechanism.scale)
+        if isinstance(self.mechanism, RoundedGaussian):
+            return SampledGaussian(1.0, float(scale / (records * self.distance.l2)), 1)
+        return PureStep(1.0, float(records * self.distance.l1 / scale), 1)
+
+
+def classical_scale(terms: Terms, distance: Distance) -> float | None:
+    r"""What the bound :math:`\sigma \ge \Delta\sqrt{2\ln(1.25/\delta)}/\epsilon` would ask for (Dwork and Roth 2014,
+    theorem 3.22), to compare; None where it is not proved, from epsilon = 1 on, and without delta.
+    """
+    if not 0 < terms.epsilon < 1 or terms.delta == 0:
+        return None
+    return terms.records * float(distance.l2) * math.sqrt(2 * math.log(1.25 / terms.delta)) / terms.epsilon
+
+
+def at_least_root(square: int | Fraction) -> Fraction:
+    """A fraction that is no smaller than the root, by a rounding."""
+    root = math.sqrt(square)
+    return Fraction(root if Fraction(root) ** 2 >= square else math.nextafter(root, math.inf))

@@ -1,0 +1,161 @@
+"""Asking: the budget is taken first, then the noise is drawn; and what several answers cost together."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from dp_accounting import DpEvent, dp_event
+
+from tacit.accounting import epsilon
+from tacit.accounting.composition import PureStep, Steps, basic, strong_rigorous
+from tacit.accounting.events import SampledGaussian
+from tacit.core.errors import InputError
+from tacit.core.privacy import Neighbours, PrivacyUnit
+from tacit.core.randomness import Randomness
+from tacit.core.validation import check_open_unit
+from tacit.datasets.tables.table import Table
+from tacit.ledger import Account, Reservation, repeated, unlimited
+from tacit.queries.answer import Answer
+from tacit.queries.noise import Cost
+from tacit.queries.query import CONFIDENCE, Query, Setting
+from tacit.queries.terms import Terms
+
+
+def ask(
+    query: Query,
+    table: Table,
+    terms: Terms,
+    *,
+    account: Account | None = None,
+    randomness: Randomness | None = None,
+    confidence: float = CONFIDENCE,
+    run: str = "query",
+) -> Answer:
+    """The private answer to one query.
+
+    What it costs follows from public facts, and is in the ledger before any noise is drawn. A table that cannot be read
+    costs nothing.
+
+    Args:
+        query: what to ask.
+        table: the rows, with their public schema.
+        terms: what the answer may cost, and whom it protects.
+        account: where the budget comes from; None for no limit.
+        randomness: of the noise; a new secret one by default.
+        confidence: of the interval.
+        run: a name for the ledger's history.
+
+    Raises:
+        BudgetExceededError: the account does not hold the cost. Nothing was released.
+        InputError: with row and column for a cell that the schema does not allow; for terms or bounds that make no
+            sense, and for terms that are not the account's.
+    """
+    setting = Setting(table.schema, terms, confidence)
+    cost = query.cost(setting)
+    randomness = Randomness() if randomness is None else randomness
+    tally = query.tally(table)
+    with _reserved(cost, terms, account, run) as reservation:
+        reservation.before_noise(0)
+        stream = randomness.fork().stream("query", run)
+        reading = query.read(tally, setting, stream)
+    return Answer(query.describe(), reading, confidence, terms, cost, randomness.voids_guarantee)
+
+
+def _reserved(cost: Cost, terms: Terms, account: Account | None, run: str) -> Reservation:
+    if account is None:
+        return unlimited(1)
+    return account.reserve(repeated(cost.event(1)), 1, run=run, neighbours=terms.neighbours, unit=terms.unit)
+
+
+@dataclasses.dataclass(frozen=True)
+class Composition:
+    """What several releases cost together, for one unit, by three theorems. Each is a proven upper bound.
+
+    Attributes:
+        basic: epsilons add up.
+        strong: Kairouz, Oh and Viswanath (2015), theorem 3.5, or basic composition where that is better.
+        pld: privacy loss distributions, the tightest.
+        delta: of all three.
+    """
+
+    basic: float
+    strong: float
+    pld: float
+    delta: float
+
+    def to_dict(self) -> dict[str, float]:
+        """Epsilons by name."""
+        return {"basic": self.basic, "strong": self.strong, "pld": self.pld}
+
+
+def compose(costs: Sequence[Cost], delta: float, neighbours: Neighbours, unit: PrivacyUnit) -> Composition:
+    """Epsilon of several releases at ``delta`` for one unit, whose rows change together in all of them."""
+    check_open_unit("delta", delta)
+    if not costs:
+        return Composition(0.0, 0.0, 0.0, delta)
+    kinds = [cost.step(unit.max_examples) for cost in costs]
+    steps = Steps(
+        tuple(step for step in kinds if isinstance(step, SampledGaussian)),
+        tuple(step for step in kinds if isinstance(step, PureStep)),
+    )
+    together = dp_event.ComposedDpEvent([cost.event(unit.max_examples) for cost in costs])
+    by_losses = epsilon(together, delta, neighbours=neighbours)
+    return Composition(basic(steps, delta), strong_rigorous(steps, delta), by_losses, delta)
+
+
+class Session:
+    """Several queries to one table, for the protection of the same unit under the same relation.
+
+    Args:
+        table: the rows.
+        neighbours, unit: of every answer; the account's own where there is one and nothing else is said.
+        account: where the budget comes from; None for no limit.
+        randomness: of the noise; a new secret one by default.
+        name: for the ledger's history.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        neighbours: Neighbours | None = None,
+        unit: PrivacyUnit | None = None,
+        account: Account | None = None,
+        randomness: Randomness | None = None,
+        name: str = "query",
+    ) -> None:
+        self.table, self.account, self.name = table, account, name
+        self.neighbours = neighbours or (Neighbours.ADD_REMOVE if account is None else account.neighbours)
+        self.unit = unit or (PrivacyUnit() if account is None else account.unit)
+        self._randomness = Randomness() if randomness is None else randomness
+        self.answers: list[Answer] = []
+
+    def terms(self, epsilon: float, delta: float = 0.0, mechanism: str = "") -> Terms:
+        """Terms for one answer."""
+        return Terms(epsilon, delta, mechanism, self.neighbours, self.unit)
+
+    def ask(self, query: Query, terms: Terms, *, confidence: float = CONFIDENCE) -> Answer:
+        """The private answer to one query; see `ask`."""
+        if (terms.neighbours, terms.unit) != (self.neighbours, self.unit):
+            raise InputError("terms: must have the relation and the unit of the session. Make them by its terms().")
+        answer = ask(
+            query,
+            self.table,
+            terms,
+            account=self.account,
+            randomness=self._randomness,
+            confidence=confidence,
+            run=f"{self.name} {len(self.answers) + 1}: {query.kind} of {query.column}",
+        )
+        self.answers.append(answer)
+        return answer
+
+    def require(self, queries: Sequence[tuple[Query, Terms]]) -> None:
+        """Refuses now, before anything is spent, what the queries together would be refused for."""
+        events: list[DpEvent] = [query.cost(Setting(self.table.schema, terms)).event(1) for query, terms in queries]
+        if self.account is not None and events:
+            together = dp_event.ComposedDpEvent(events)
+            self.account.require(together, neighbours=self.neighbours, unit=self.unit)
+
+    def composition(self, delta: float) -> Composition:
+        """What all answers so far cost together."""
+        return compose([answer.cost for answer in self.answers], delta, self.neighbours, self.unit)
