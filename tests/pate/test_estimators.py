@@ -200,7 +200,11 @@ def test_an_error_that_is_no_estimators_fault_goes_on():
         (object(), [np.arange(9)], "estimator=<object .* must have fit, predict and get_params"),
         (GaussianNB(), [], "parts: every teacher needs a record"),
         (GaussianNB(), [np.arange(9), np.arange(0)], "parts: every teacher needs a record"),
-        (SGDClassifier(loss="nothing"), partition(120, 3), "no teacher can vote, the first one by InvalidParameterError: .*loss"),
+        (
+            SGDClassifier(loss="nothing"),
+            partition(120, 3),
+            "no teacher can vote, the first one by Invalid.*Error: .*loss",
+        ),
     ],
 )
 def test_bad_input_is_named(estimator, parts, message):
