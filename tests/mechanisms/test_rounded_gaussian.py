@@ -85,7 +85,7 @@ def test_no_epsilon_has_a_larger_delta_than_the_real_gaussian(scale: float, move
 
 
 def test_the_discrete_gaussian_has_no_such_bound() -> None:
-    """Why the noise is rounded: the discrete Gaussian of the same scale exceeds the real one's delta at some epsilon."""
+    """Why the noise is rounded: the discrete Gaussian of the same scale exceeds the real delta at some epsilon."""
     scale, support = 1.5, np.arange(-400, 401)
     weights = np.exp(-(support**2) / (2 * scale**2))
     here = weights / weights.sum()

@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from tacit.cli import account, bench, calibrate, data, ledger, pate, recipe, report, sweep, train
+from tacit.cli import account, bench, calibrate, data, ledger, pate, query, recipe, report, sweep, train
 from tacit.cli.console import Interrupted, err, out
 from tacit.core.errors import BudgetExceededError, TacitError
 
@@ -26,6 +26,7 @@ app.add_typer(calibrate.app, name="calibrate", help="The least noise, or most st
 app.command("train")(train.train)
 app.command("sweep")(sweep.sweep)
 app.command("pate")(pate.pate)
+app.command("query")(query.query)
 app.add_typer(recipe.app, name="recipe", help="Published results again, with seeds, spread and exact accounting.")
 app.add_typer(data.app, name="data", help="Named data sets and where they come from.")
 app.add_typer(ledger.app, name="ledger", help="Budgets of data sets and what was spent of them.")
@@ -42,6 +43,8 @@ _FIRST_STEPS = """\
   tacit train mnist --epsilon 3                 the same on MNIST, to a budget of your choice
   tacit train people.csv --target employed --schema people.toml
                                                 a table of your own, with its public schema
+  tacit query histogram people.csv --column age --bins 18,30,45,60,93 --epsilon 0.5
+                                                a private statistic, with its interval
   tacit sweep digits --over clip=0.1,0.5,1,2    accuracy against anything that may be changed
   tacit recipe list                             published results that one command measures again
   tacit account dpsgd --sampling-rate 0.01 --noise-multiplier 4 --steps 10000 --delta 1e-5

@@ -9,6 +9,7 @@ from tacit.core.privacy import Statement
 from tacit.queries.noise import Cost
 from tacit.queries.terms import Terms
 
+FIXED_SEED = "the noise came from a fixed seed, and hides nothing"
 Value = float | int | str | list[Any]
 
 
@@ -20,6 +21,7 @@ class Reading:
         value: the answer.
         interval: where the answer without noise lies, with the confidence that was asked for; one pair, or one for each
             cell. It speaks of the noise alone: the rows are what they are.
+        mechanism: what drew it.
         scale: of the noise, in the units of what it was added to.
         noised: what that is.
         facts: whatever else belongs to this kind of answer, such as the names of the cells.
@@ -27,6 +29,7 @@ class Reading:
 
     value: Value
     interval: list[Any] | None
+    mechanism: str
     scale: float
     noised: str
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -62,16 +65,17 @@ class Answer:
     def statement(self) -> Statement:
         """The guarantee in words."""
         terms, kind = self.terms, self.query["kind"]
-        column = f" of {self.query['column']}" if kind != "count" else ""
+        what = f"a {kind} of {self.query['column']}" if kind != "count" else "a count"
+        how = f"{self.reading.mechanism} of scale {self.reading.scale:.6g} on {self.reading.noised}"
         return Statement(
             epsilon=float("inf") if self.voids_guarantee else terms.epsilon,
             delta=terms.delta,
             neighbours=terms.neighbours,
             unit=terms.unit,
-            mechanism=f"a {kind}{column} with noise of scale {self.reading.scale:.6g} on {self.reading.noised}",
+            mechanism=f"{what} by {how}",
             sampler="no sampling",
             accountant="its own bound",
-            caveats=("the noise came from a fixed seed, and hides nothing",) if self.voids_guarantee else (),
+            caveats=(FIXED_SEED,) if self.voids_guarantee else (),
             released="answer",
         )
 
@@ -83,6 +87,7 @@ class Answer:
             "value": self.reading.value,
             "interval": self.reading.interval,
             "confidence": self.confidence,
+            "mechanism": self.reading.mechanism,
             "scale": self.reading.scale,
             "noised": self.reading.noised,
             **self.reading.facts,

@@ -101,7 +101,8 @@ class Quantile(Query):
         points, _ = candidates(setting.schema, self.column)
         place = mechanism.choose(self.losses(np.array(tally.sums)), stream)
         facts = {"rank_error": mechanism.loss_bound(len(points), setting.confidence) / unit}
-        return Reading(float(points[place]), None, 1 / float(mechanism.rate) / unit, "the rank, in rows", facts)
+        scale = 1 / float(mechanism.rate) / unit
+        return Reading(float(points[place]), None, "an exponential mechanism", scale, "the rank, in rows", facts)
 
     def losses(self, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The losses of the candidates, times q's denominator."""
@@ -160,7 +161,8 @@ class Top(Query):
         for _ in range(self.count):
             found.append(left.pop(mechanism.choose(losses[left], stream)))
         facts = {"count_error": mechanism.loss_bound(len(names), 1 - (1 - setting.confidence) / self.count)}
-        return Reading([names[place] for place in found], None, 1 / float(mechanism.rate), "each count", facts)
+        scale, chosen = 1 / float(mechanism.rate), [names[place] for place in found]
+        return Reading(chosen, None, "report noisy max", scale, "each count", facts)
 
 
 def candidates(schema: Schema, column: str) -> tuple[npt.NDArray[np.float64], float]:

@@ -49,7 +49,7 @@ class Count(NoisySums):
 
     def interpret(self, noisy: Noisy) -> Reading:
         value, reach = noisy.sums[0], radius(noisy.noise.mechanism, noisy.setting.confidence)
-        return Reading(value, [value - reach, value + reach], noisy.noise.scale, "the count")
+        return Reading(value, [value - reach, value + reach], noisy.noise.name, noisy.noise.scale, "the count")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Histogram(NoisySums):
         if isinstance(column, NumberColumn):
             facts["edges"] = list(bin_edges(schema, self.column, self.bins))
         intervals = [[count - reach, count + reach] for count in noisy.sums]
-        return Reading(noisy.sums, intervals, noisy.noise.scale, "each cell", facts)
+        return Reading(noisy.sums, intervals, noisy.noise.name, noisy.noise.scale, "each cell", facts)
 
 
 def count_cells(table: Table, column: str, bins: Bins | None, where: Where | None) -> Tally:

@@ -119,7 +119,8 @@ class Mean(Moment):
         value, (low, high) = self.bracket(float(means[0]), weights[0], size, 1.0, noisy)
         lower, upper = find_bounds(noisy.setting.schema, self.column)
         scaled = [lower + (upper - lower) * end for end in (value, low, high)]
-        return Reading(scaled[0], scaled[1:], noisy.noise.scale / WHOLE, "the weighted count of each end, in rows")
+        noised = "the weighted count of each end, in rows"
+        return Reading(scaled[0], scaled[1:], noisy.noise.name, noisy.noise.scale / WHOLE, noised)
 
 
 class Variance(Moment):
@@ -146,4 +147,5 @@ class Variance(Moment):
         lower, upper = find_bounds(noisy.setting.schema, self.column)
         unit = (upper - lower) ** 2
         noised = "the weighted count of each end and the middle, in rows"
-        return Reading(unit * value, [unit * end for end in interval], noisy.noise.scale / WHOLE, noised)
+        ends = [unit * end for end in interval]
+        return Reading(unit * value, ends, noisy.noise.name, noisy.noise.scale / WHOLE, noised)

@@ -1,6 +1,7 @@
 """From how far a row can move some integers, and what that may cost, to noise of the right scale."""
 
 import dataclasses
+import functools
 import math
 from fractions import Fraction
 from typing import Protocol
@@ -68,10 +69,15 @@ class Noise:
         records = terms.records
         if terms.mechanism == GAUSSIAN:
             moved = records * distance.l2
-            scale = Fraction(gaussian_noise(terms.epsilon, terms.delta)) * moved
+            scale = Fraction(_multiplier(terms.epsilon, terms.delta)) * moved
             return cls(RoundedGaussian(scale, moved), distance, terms.neighbours)
         mechanism = DiscreteLaplace.from_epsilon(terms.epsilon, records * distance.l1)
         return cls(mechanism, distance, terms.neighbours)
+
+    @property
+    def name(self) -> str:
+        """For statements."""
+        return "rounded Gaussian noise" if isinstance(self.mechanism, RoundedGaussian) else "discrete Laplace noise"
 
     @property
     def scale(self) -> float:
@@ -105,6 +111,11 @@ class Noise:
         if isinstance(self.mechanism, RoundedGaussian):
             return SampledGaussian(1.0, float(scale / (records * self.distance.l2)), 1)
         return PureStep(1.0, float(records * self.distance.l1 / scale), 1)
+
+
+@functools.lru_cache(maxsize=64)
+def _multiplier(epsilon: float, delta: float) -> float:
+    return gaussian_noise(epsilon, delta)
 
 
 def classical_scale(terms: Terms, distance: Distance) -> float | None:

@@ -1,6 +1,7 @@
 """Asking: the budget is taken first, then the noise is drawn; and what several answers cost together."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 from dp_accounting import DpEvent, dp_event
@@ -9,12 +10,12 @@ from tacit.accounting import epsilon
 from tacit.accounting.composition import PureStep, Steps, basic, strong_rigorous
 from tacit.accounting.events import SampledGaussian
 from tacit.core.errors import InputError
-from tacit.core.privacy import Neighbours, PrivacyUnit
+from tacit.core.privacy import Neighbours, PrivacyUnit, Statement
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_open_unit
 from tacit.datasets.tables.table import Table
 from tacit.ledger import Account, Reservation, repeated, unlimited
-from tacit.queries.answer import Answer
+from tacit.queries.answer import FIXED_SEED, Answer
 from tacit.queries.noise import Cost
 from tacit.queries.query import CONFIDENCE, Query, Setting
 from tacit.queries.terms import Terms
@@ -159,3 +160,19 @@ class Session:
     def composition(self, delta: float) -> Composition:
         """What all answers so far cost together."""
         return compose([answer.cost for answer in self.answers], delta, self.neighbours, self.unit)
+
+    def statement(self, delta: float) -> Statement:
+        """The guarantee of all answers together, in words."""
+        kinds = ", ".join(f"a {answer.query['kind']} of {answer.query['column']}" for answer in self.answers)
+        void = self._randomness.voids_guarantee
+        return Statement(
+            epsilon=math.inf if void else self.composition(delta).pld,
+            delta=delta,
+            neighbours=self.neighbours,
+            unit=self.unit,
+            mechanism=kinds or "no query",
+            sampler="no sampling",
+            accountant="pld",
+            caveats=(FIXED_SEED,) if void else (),
+            released=f"list of {len(self.answers)} answers",
+        )

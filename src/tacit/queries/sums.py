@@ -45,7 +45,7 @@ class Sum(NoisySums):
         step = Grid.of(*find_bounds(noisy.setting.schema, self.column)).step
         reach = radius(noisy.noise.mechanism, noisy.setting.confidence)
         low, value, high = ((noisy.sums[0] + moved) * step for moved in (-reach, 0, reach))
-        return Reading(value, [low, high], noisy.noise.scale * step, "the sum")
+        return Reading(value, [low, high], noisy.noise.name, noisy.noise.scale * step, "the sum")
 
 
 @dataclasses.dataclass(frozen=True)
