@@ -121,7 +121,8 @@ def on_grid(features: Tensor) -> Tensor:
     rows = torch.where(rows.isfinite().all(1, keepdim=True), rows, 0.0)
     # By the largest number first: a square of it could be infinite or vanish.
     rows = rows / rows.abs().amax(1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
-    return (_LENGTH * rows / rows.norm(dim=1, keepdim=True).clamp_min(1.0)).round().float()
+    lengths: Tensor = rows.norm(dim=1, keepdim=True)
+    return (_LENGTH * rows / lengths.clamp_min(1.0)).round().float()
 
 
 def _order(questions: Tensor, records: Tensor) -> Tensor:

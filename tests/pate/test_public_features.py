@@ -1,0 +1,98 @@
+"""Features that public inputs decide, and labels that spread along them."""
+
+import numpy as np
+import pytest
+import torch
+
+from tacit.core.errors import InputError
+from tacit.pate.propagation import Propagation
+from tacit.pate.public_features import PublicFeatures
+
+
+def normal(rows: int, width: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(rows, width, generator=generator) * torch.linspace(3, 0.5, width) + 1
+
+
+def test_features_are_whitened_directions_of_the_public_rows():
+    public, private = normal(400, 6, 0), normal(50, 6, 1)
+    values, vectors = np.linalg.eigh(np.cov(public.double().numpy(), rowvar=False))
+    directions = vectors[:, ::-1][:, :4] * values[::-1][:4] ** -0.35
+    rows = (private.double().numpy() - public.double().numpy().mean(0)) @ directions
+    rows *= 2 / np.linalg.norm(rows, axis=1, keepdims=True)
+    found = PublicFeatures.learn(public, directions=4)(private).double().numpy()
+    assert np.allclose(np.abs(found), np.abs(rows), atol=1e-4)  # a direction's sign is nobody's choice
+
+
+def test_every_row_is_mapped_by_itself():
+    features = PublicFeatures.learn(normal(100, 6, 0), fixed=lambda rows: rows**2)
+    private = normal(30, 6, 1)
+    alone = torch.cat([features(row[None]) for row in private])
+    assert torch.allclose(features(private), alone, atol=1e-5)
+    assert features(private[:0]).shape == (0, 6)
+
+
+def test_no_public_inputs_are_refused():
+    with pytest.raises(InputError, match="public=0"):
+        PublicFeatures.learn(torch.zeros(0, 3))
+
+
+def clusters(seed: int) -> tuple[torch.Tensor, np.ndarray]:
+    """Three directions with some spread, so that near means of one class."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 3, 300)
+    rows = np.eye(3)[labels] + 0.25 * rng.normal(size=(300, 3))
+    return torch.from_numpy(rows), labels
+
+
+def slow_spreading(how: Propagation, features: np.ndarray, rows: list[int], labels: list[int]) -> np.ndarray:
+    count = len(features)
+    unit = features / np.linalg.norm(features, axis=1, keepdims=True)
+    weights = np.zeros((count, count))
+    for one in range(count):
+        cosines = unit @ unit[one]
+        cosines[one] = -np.inf
+        nearest = np.argsort(-cosines)[: how.links]
+        weights[one, nearest] = np.exp((cosines[nearest] - cosines[nearest[0]]) / how.width)
+    weights = weights + weights.T
+    roots = np.sqrt(weights.sum(1))
+    matrix = weights / roots[:, None] / roots
+    start = np.zeros((count, 3))
+    for row, label in zip(rows, labels, strict=True):
+        start[row, label] += 1
+    counts = start.sum(0)
+    start = start / counts
+    reached = np.linalg.solve(np.eye(count) - how.spread * matrix, (1 - how.spread) * start)
+    reached *= (counts + 1) / (counts.sum() + 3) / reached.sum(0)
+    return np.asarray(reached / reached.sum(1, keepdims=True))
+
+
+def test_labels_spread_to_the_fixed_point():
+    features, truth = clusters(0)
+    rows = [int(np.flatnonzero(truth == label)[place]) for label in range(3) for place in range(2)]
+    how = Propagation(links=7, spread=0.8, rounds=150)
+    found = how.spread_labels(features, np.array(rows), truth[rows], 3)
+    assert np.allclose(found, slow_spreading(how, features.numpy(), rows, truth[rows].tolist()), atol=1e-6)
+    assert (found.argmax(1) == truth).mean() > 0.95
+
+
+def test_a_wrong_answer_is_outvoted():
+    features, truth = clusters(1)
+    rows = np.arange(60)
+    labels = truth[rows].copy()
+    labels[:3] = (labels[:3] + 1) % 3
+    found = Propagation(links=10).spread_labels(features, rows, labels, 3)
+    assert (found[:3].argmax(1) == truth[:3]).all()
+
+
+def test_where_no_label_reaches_all_classes_are_alike():
+    features = torch.tensor([[1.0, 0.0], [1.0, 0.01], [0.0, 1.0], [0.01, 1.0]])
+    found = Propagation(links=1).spread_labels(features, np.array([0]), np.array([2]), 3)
+    assert found[:2].argmax(1).tolist() == [2, 2]
+    assert np.allclose(found[2:], 1 / 3)
+
+
+def test_no_answers_are_refused():
+    nothing = np.zeros(0, dtype=np.int64)
+    with pytest.raises(InputError, match="no question was answered"):
+        Propagation().spread_labels(torch.eye(3), nothing, nothing, 3)
