@@ -51,7 +51,7 @@ def train(  # noqa: PLR0913 - one parameter for each option
         str | None, _privacy("poisson, truncated-poisson, fixed-size or shuffled; each is accounted as what it is.")
     ] = None,
     ledger: Annotated[str | None, _privacy("The ledger that the budget comes from.")] = None,
-    model: Annotated[str | None, _training("linear, mlp, tanh-cnn or wrn-16-4.")] = None,
+    model: Annotated[str | None, _training("linear, mlp, table-mlp, tanh-cnn or wrn-16-4.")] = None,
     steps: Annotated[int | None, _training("How many steps; or")] = None,
     epochs: Annotated[float | None, _training("how many passes over the data.")] = None,
     batch_size: Annotated[int | None, _training("The expected number of examples in a step.")] = None,
@@ -92,7 +92,7 @@ def train(  # noqa: PLR0913 - one parameter for each option
     from tacit.training import Execution, Experiment, RunFolder, default_settings
 
     data = _load(dataset, target, schema, features)
-    settings = default_settings(data).changed(
+    settings = default_settings(data, model).changed(
         **{"model": model, "steps": steps, "epochs": epochs, "batch_size": batch_size, "sampler": sampler},
         **{"clip": clip, "clipping": clipping, "average": average},
         **{"tanh_range": tanh_range, "tanh_expansion": tanh_expansion},

@@ -10,6 +10,7 @@ from torch.utils.data import Dataset
 from tacit.core.errors import InputError
 
 Task = Literal["classification", "regression"]
+ColumnKind = Literal["number", "boolean", "category"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -59,6 +60,8 @@ class DataSet:
         task: ``classification`` (targets are int64 class numbers) or ``regression`` (float32 in [-1, 1]).
         class_names: the classes in the order of their numbers, where they have names.
         feature_names: the name of each input of a table.
+        columns: for each column of a table that is predicted from, whether it is a ``number``, ``boolean`` or
+            ``category``, and how many inputs it takes.
         target_bounds: for a regression the public bounds that -1 and 1 stand for.
     """
 
@@ -71,6 +74,7 @@ class DataSet:
     task: Task = "classification"
     class_names: tuple[str, ...] = ()
     feature_names: tuple[str, ...] = ()
+    columns: tuple[tuple[ColumnKind, int], ...] = ()
     target_bounds: tuple[float, float] | None = None
 
 

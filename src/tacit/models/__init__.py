@@ -17,5 +17,7 @@ from tacit.models.sequences import SequenceReader as SequenceReader
 from tacit.models.simple import linear as linear
 from tacit.models.simple import mlp as mlp
 from tacit.models.simple import tanh_cnn as tanh_cnn
+from tacit.models.tabular import TableColumn as TableColumn
+from tacit.models.tabular import table_mlp as table_mlp
 from tacit.models.upright import Upright as Upright
 from tacit.models.wide_resnet import wide_resnet as wide_resnet

@@ -26,6 +26,7 @@ from tacit.training.fitting import FitResult, TrainingInterrupted, fit
 from tacit.training.optimizers import make_optimizer, make_schedule
 from tacit.training.run_folder import RunFolder, command_line, hardware, now, versions
 from tacit.training.settings import Settings
+from tacit.training.threads import threads_for
 
 _POINTS = 20
 _LOOKING_SHARE = 0.1  # points of the history are passed over where testing took more of the time than this
@@ -102,7 +103,8 @@ class Experiment:
     def _train(self, seed: int, curve: "_EpsilonCurve", progress: Progress) -> FitResult:
         dataset, settings, plan = self.dataset, self.settings, self.plan
         torch.manual_seed(seed)  # initial weights and dropout; noise and sampling have a source of their own
-        model = models.build(settings.model, dataset.input_shape, dataset.classes).to(self.device)
+        model = models.build(settings.model, dataset.input_shape, dataset.classes, columns=dataset.columns)
+        model.to(self.device)
         _put_channels_last(model)
         bound = plan.clipping.bind({name: p.numel() for name, p in model.named_parameters()}).total
         noise_scale = plan.noise_multiplier * bound / plan.expected_batch_size
@@ -121,20 +123,21 @@ class Experiment:
                 self.folder.append_history(self._point(seed, step, curve.at(step), score))
                 looking += time.perf_counter() - instant
 
-        return fit(
-            model,
-            loss_for(dataset.task),
-            dataset.train,
-            plan,
-            optimizer=optimizer,
-            scheduler=make_schedule(settings.schedule, optimizer, plan.steps),
-            average_decay=settings.average,
-            account=self.account,
-            run=f"{self.folder.path.name}/{seed}",
-            randomness=None if self.unsafe_seed is None else Randomness(unsafe_seed=self.unsafe_seed + seed),
-            execution=self.execution,
-            callbacks=[after_step],
-        )
+        with threads_for(model, plan.expected_batch_size):
+            return fit(
+                model,
+                loss_for(dataset.task),
+                dataset.train,
+                plan,
+                optimizer=optimizer,
+                scheduler=make_schedule(settings.schedule, optimizer, plan.steps),
+                average_decay=settings.average,
+                account=self.account,
+                run=f"{self.folder.path.name}/{seed}",
+                randomness=None if self.unsafe_seed is None else Randomness(unsafe_seed=self.unsafe_seed + seed),
+                execution=self.execution,
+                callbacks=[after_step],
+            )
 
     def _point(self, seed: int, step: int, epsilon: float, score: float) -> dict[str, Any]:
         return {"seed": seed, "step": step, "epsilon": epsilon, self.metric: score}

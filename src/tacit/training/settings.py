@@ -97,11 +97,18 @@ _DEFAULTS: Mapping[str, Settings] = {
 }
 
 
-def default_settings(dataset: DataSet) -> Settings:
-    """Settings that give a good result on a named set, or a reasonable one on any other."""
+def default_settings(dataset: DataSet, model: str | None = None) -> Settings:
+    """Settings that give a good result on a named set or a table, or a reasonable one on any other.
+
+    Args:
+        dataset: only public facts about it are looked at.
+        model: what is to be trained, where that is already known.
+    """
     if dataset.name in _DEFAULTS:
         return _DEFAULTS[dataset.name]
     examples = len(dataset.train)
+    if dataset.columns:
+        return _table_settings(dataset, model or "table-mlp", examples)
     return Settings(
         model=default_model(dataset.input_shape),
         batch_size=max(1, min(1024, examples // 4)),
@@ -109,3 +116,15 @@ def default_settings(dataset: DataSet) -> Settings:
         learning_rate=2.0 if dataset.task == "classification" else 0.5,
         average=0.99,
     )
+
+
+def _table_settings(dataset: DataSet, model: str, examples: int) -> Settings:
+    """Few steps with large lots, since a table's models are small; chosen on held-out training rows of a census sample,
+    on 500 to 16,000 of them, at epsilon 3.
+
+    Inputs in [0, 1] need long weights in a logistic regression, and so long steps. The slope of a squared error has no
+    bound as that of a cross-entropy has, and wants short ones.
+    """
+    class_rate = 2.0 if model == "linear" else 1.0
+    rate = class_rate if dataset.task == "classification" else 0.1
+    return Settings(model=model, batch_size=max(1, examples // 4), steps=100, learning_rate=rate, average=0.95)

@@ -43,7 +43,7 @@ class Cells:
         numbers = self._numbers()
         self._refuse_first(~np.isfinite(numbers), "is not a finite number")
         if self.column.clip:
-            return np.clip(numbers, lower, upper)
+            return np.asarray(np.clip(numbers, lower, upper))
         outside = (numbers < lower) | (numbers > upper)
         self._refuse_first(
             outside, f"lies outside [{lower:g}, {upper:g}]; widen the schema's bounds or set clip = true there"
@@ -130,7 +130,7 @@ class Cells:
 def _plain(values: pa.Array) -> pa.Array:
     """Without the two ways of storing text that Arrow's functions do not all know."""
     if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
+        return _plain(values.dictionary).take(values.indices)
     return values.cast(pa.string()) if pa.types.is_string_view(values.type) else values
 
 

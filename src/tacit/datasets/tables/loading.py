@@ -11,8 +11,8 @@ import torch
 from tacit.core.errors import InputError
 from tacit.core.validation import check_open_unit
 from tacit.datasets.partition import public_uniforms
-from tacit.datasets.split import DataSet, Split
-from tacit.datasets.tables.schema import CategoryColumn, NumberColumn, Schema
+from tacit.datasets.split import ColumnKind, DataSet, Split
+from tacit.datasets.tables.schema import CategoryColumn, Column, NumberColumn, Schema
 from tacit.datasets.tables.table import Table
 
 
@@ -83,9 +83,16 @@ def _check_varies(target: str, test: Split) -> None:
         )
 
 
+def _kind(column: Column) -> tuple[ColumnKind, int]:
+    if isinstance(column, CategoryColumn):
+        return "category", len(column.categories)
+    return ("number" if isinstance(column, NumberColumn) else "boolean"), 1
+
+
 def _describe(data: DataSet, table: Table, features: Sequence[str], target: str) -> DataSet:
     """Adds what the schema says about inputs and target."""
-    data = dataclasses.replace(data, feature_names=table.feature_names(features))
+    columns = tuple(_kind(table.schema.columns[name]) for name in features)
+    data = dataclasses.replace(data, feature_names=table.feature_names(features), columns=columns)
     aim = table.schema.columns[target]
     if isinstance(aim, NumberColumn):
         return dataclasses.replace(data, task="regression", target_bounds=(aim.lower, aim.upper))

@@ -43,7 +43,7 @@ import math
 import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from tacit.core.errors import InputError
 
@@ -215,7 +215,7 @@ class _Reader:
         source = self.source(f"{key}.of", facts.get("of"), above)
         if not isinstance(source, NumberColumn):
             raise self.error(f"{key}.of", source.name, "must be a number.")
-        threshold = facts.get("at_least", math.nan)
+        threshold = facts.get("at_least")
         if not _is_number(threshold) or not source.lower < threshold <= source.upper:
             raise self.error(
                 f"{key}.at_least",
@@ -247,5 +247,5 @@ class _Reader:
                 raise self.error(prefix + name, value, f"is unknown; known are {', '.join(allowed)}.{hint}")
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
