@@ -80,7 +80,7 @@ class Stack:
         drawn = [_drawn(part, seed, how) for part, seed in zip(parts, self._seeds, strict=True)]
         rows = torch.stack(drawn, dim=1).to(inputs.device)  # [steps, networks, batch]
         optimizer = torch.optim.AdamW(
-            self.parameters.values(), lr=how.learning_rate, weight_decay=how.weight_decay, foreach=True
+            self.parameters.values(), lr=how.learning_rate, weight_decay=how.weight_decay, fused=True
         )
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, how.steps)
         self._skeleton.train()
