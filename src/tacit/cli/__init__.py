@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from tacit.cli import account, bench, calibrate, data, ledger, pate, query, recipe, report, sweep, train
+from tacit.cli import account, bench, calibrate, data, ledger, linear, pate, query, recipe, report, schema, sweep, train
 from tacit.cli.console import Interrupted, err, out
 from tacit.core.errors import BudgetExceededError, TacitError
 
@@ -26,9 +26,11 @@ app.add_typer(calibrate.app, name="calibrate", help="The least noise, or most st
 app.command("train")(train.train)
 app.command("sweep")(sweep.sweep)
 app.command("pate")(pate.pate)
+app.command("linear")(linear.linear)
 app.command("query")(query.query)
 app.add_typer(recipe.app, name="recipe", help="Published results again, with seeds, spread and exact accounting.")
 app.add_typer(data.app, name="data", help="Named data sets and where they come from.")
+app.add_typer(schema.app, name="schema", help="The public facts about a table, as a file to fill in.")
 app.add_typer(ledger.app, name="ledger", help="Budgets of data sets and what was spent of them.")
 app.command("report")(report.report)
 app.add_typer(bench.app, name="bench", help="tacit beside plain training and its peers, in one run.")

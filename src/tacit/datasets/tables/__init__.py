@@ -1,5 +1,7 @@
 """Tables: CSV and Parquet files and frames in memory, read by a schema of public facts."""
 
+from tacit.datasets.tables.draft import Draft as Draft
+from tacit.datasets.tables.draft import draft_schema as draft_schema
 from tacit.datasets.tables.encoding import Cells as Cells
 from tacit.datasets.tables.header import is_table as is_table
 from tacit.datasets.tables.loading import load_table as load_table

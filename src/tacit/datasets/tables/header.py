@@ -5,7 +5,7 @@ Nothing of a row is read, so that what is made from a header alone says nothing 
 
 import csv
 import gzip
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ _CSV_ENDINGS = (".csv", ".csv.gz")
 _PARQUET_ENDINGS = (".parquet", ".pq")
 _WIDE_ENCODINGS = (b"\xff\xfe", b"\xfe\xff")
 _LONGEST_LINE = 1 << 22
+_DELIMITERS = (";", "\t", "|", ",")
 
 
 def is_table(name: str | Path) -> bool:
@@ -57,6 +58,12 @@ def csv_header(path: Path, delimiter: str) -> list[str]:
         raise bad_encoding(path, "the header is not UTF-8") from error
     except (csv.Error, OSError, EOFError) as error:
         raise unreadable(path, "CSV", error) from error
+
+
+def other_delimiter(names: Sequence[str], delimiter: str) -> str | None:
+    """What seems to separate the names of a header that was read as one name."""
+    others = (other for other in _DELIMITERS if other != delimiter and other in names[0]) if len(names) == 1 else ()
+    return next(iter(others), None)
 
 
 def parquet_header(path: Path) -> pa.Schema:

@@ -5,6 +5,7 @@ Cells of a CSV file come as their bytes and are interpreted by the schema alone,
 
 import dataclasses
 import difflib
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,11 +15,10 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from tacit.core.errors import InputError
-from tacit.datasets.tables.header import check_file, csv_header, is_parquet, parquet_header, unreadable
+from tacit.datasets.tables.header import check_file, csv_header, is_parquet, other_delimiter, parquet_header, unreadable
 
 _BLOCK_BYTES = 1 << 22
 _BATCH_ROWS = 1 << 16
-_OTHER_DELIMITERS = {";": ";", "\t": "\\t", "|": "|", ",": ","}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,12 +179,10 @@ def _check_columns(where: str, found: Sequence[str], wanted: Sequence[str], deli
 
 
 def _missing_hint(name: str, found: Sequence[str], delimiter: str | None) -> str:
-    if delimiter is not None and len(found) == 1:
-        for other, written in _OTHER_DELIMITERS.items():
-            if other != delimiter and other in found[0]:
-                return (
-                    f'The cells seem to be separated by another character: state delimiter = "{written}" in the schema.'
-                )
+    other = None if delimiter is None else other_delimiter(found, delimiter)
+    if other is not None:
+        written = json.dumps(other)  # as TOML has it
+        return f"The cells seem to be separated by another character: state delimiter = {written} in the schema."
     return near_matches(name, found)
 
 

@@ -48,6 +48,7 @@ from typing import Any, TypeGuard
 from tacit.core.errors import InputError
 
 _TEST_FRACTION = 0.2
+BLANK = "?"  # what `draft_schema` leaves to be filled in
 _TOP_KEYS = ("test_fraction", "delimiter", "columns")
 
 
@@ -156,10 +157,27 @@ class _Reader:
         delimiter = content.get("delimiter", ",")
         if not isinstance(delimiter, str) or len(delimiter) != 1:
             raise self.error("delimiter", delimiter, 'must be one character, such as "," or ";".')
+        self.no_blanks(columns)
         described: dict[str, Column] = {}
         for name, facts in columns.items():
             described[name] = self.column(name, facts, described)
         return Schema(described, float(fraction), delimiter)
+
+    def no_blanks(self, columns: Mapping[str, Any]) -> None:
+        blanks = [
+            (f"columns.{name}.{key}", value)
+            for name, facts in columns.items()
+            if isinstance(facts, dict)
+            for key, value in facts.items()
+            if value in (BLANK, [BLANK])
+        ]
+        if blanks:
+            others = f", and so are {', '.join(key for key, _ in blanks[1:6])}" if blanks[1:] else ""
+            more = f" and {len(blanks) - 6} more" if blanks[6:] else ""
+            raise self.error(
+                *blanks[0],
+                f"is left blank{others}{more}. Fill in what is publicly known, or remove the column.",
+            )
 
     def column(self, name: str, facts: object, above: Mapping[str, Column]) -> Column:
         key = f"columns.{name}"
