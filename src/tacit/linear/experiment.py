@@ -54,26 +54,20 @@ class LinearResult:
 
     Attributes:
         task: what was predicted.
-        models: one for each noise draw; each of them spent the budget.
-        scores: how good they are; private.
+        model: the fit to publish, the one that was paid for.
+        scores: how good it and other draws of the noise are; private.
         seconds: in all.
     """
 
     task: Task
-    models: tuple[LinearModel, ...]
+    model: LinearModel
     scores: Scores
     seconds: float
 
-    @property
-    def model(self) -> LinearModel:
-        """The first fit: the one to publish."""
-        return self.models[0]
-
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values. What is private is listed under ``private``."""
+        """Plain JSON values. Only ``release`` and ``statement`` may be published; ``private`` lists what may not."""
         statement = self.model.statement
         name = "test_accuracy" if self.task.classes else "test_mse"
-        names = self.task.table.feature_names(self.task.features)
         low, high = np.quantile(self.scores.unsafe_private, [0.25, 0.75])
         return {
             name: self.scores.unsafe_median,
@@ -85,12 +79,18 @@ class LinearResult:
             "epsilon": statement.epsilon,
             "delta": statement.delta,
             "neighbours": statement.neighbours.value,
-            "target": self.task.target,
-            "repeats": len(self.models),
-            "release": {"features": list(names), **self.model.to_dict()},
-            "statement": statement.to_dict(),
+            "repeats": len(self.scores.unsafe_private),
+            "release": self.release(),
+            "statement": statement.to_dict()["sentence"],
             "seconds": self.seconds,
         }
+
+    def release(self) -> dict[str, Any]:
+        """The fitted model as plain JSON values, for inputs as `Chunk.inputs` has them; all of it is public."""
+        task = self.task
+        aim = {"classes": list(task.classes)} if task.classes else {"target_bounds": list(task.target_bounds)}
+        names = list(task.table.feature_names(task.features))
+        return {"target": task.target, **aim, "features": names, **self.model.to_dict()}
 
 
 def run_linear(
@@ -103,47 +103,73 @@ def run_linear(
     repeats: int = 1,
     terms: Terms | None = None,
     unsafe_seed: int | None = None,
+    rows: TrainingRows | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> LinearResult:
-    """Fits ``repeats`` times with fresh noise, each fit paid for, and scores all of them on the rows for testing."""
+    """Fits once for publication, which is paid for, and ``repeats`` - 1 times more to see how much scores vary.
+
+    The further fits are for the eyes of whoever holds the data, as all scores are: they are neither kept nor paid for.
+    """
     started = time.perf_counter()
     check_count("repeats", repeats)
-    rows = TrainingRows(task)
-    models = []
-    for number in range(repeats):
+    rows = rows or TrainingRows(task)
+
+    def fit(number: int) -> LinearModel:
         seed = None if unsafe_seed is None else unsafe_seed + number
-        models.append(
-            fit_table(
-                task, guarantee, method=method, split=split, examples=examples, rows=rows, terms=terms,
-                randomness=Randomness(unsafe_seed=seed),
-            )
-        )  # fmt: skip
+        fitted = fit_table(
+            task,
+            guarantee,
+            method=method,
+            split=split,
+            examples=examples,
+            rows=rows,
+            terms=None if number else terms,
+            randomness=Randomness(unsafe_seed=seed),
+        )
         if progress is not None:
             progress(number + 1)
-    scores = score(task, models, rows)
-    return LinearResult(task, tuple(models), scores, time.perf_counter() - started)
+        return fitted
 
-
-def score(task: Task, models: Sequence[LinearModel], rows: TrainingRows) -> Scores:
-    """Scores of these fits, of one without privacy and of a constant, in one pass over the rows for testing."""
+    models = [fit(number) for number in range(repeats)]
     classes = len(task.classes)
     plain, constant = plain_classifier(rows, classes) if classes else plain_regression(rows)
-    fits = [model.coefficients for model in models] + [plain, constant]
-    stacked = np.stack(fits, axis=-1)
-    total, count = np.zeros(len(fits)), 0
-    shown: list[Floats] = []
-    seen: set[float] = set()
+    figures, shown = unsafe_test_scores(task, [*(model.coefficients for model in models), plain, constant])
+    scores = Scores(figures[:-2], float(figures[-2]), float(figures[-1]), shown, plain)
+    return LinearResult(task, models[0], scores, time.perf_counter() - started)
+
+
+def unsafe_test_scores(task: Task, fitted: Sequence[Floats]) -> tuple[Floats, Floats]:
+    """The score of each of these coefficients on the rows for testing, in one pass; and some rows, see `Scores`."""
+    stacked = np.stack(list(fitted), axis=-1)
+    total, count = np.zeros(len(fitted)), 0
+    sample = _EvenSample(_SHOWN_ROWS)
+    values: set[float] = set()
     scale = task.scale()
     for inputs, targets in task.rows(test=True):
         predictions = np.tensordot(scale.scaled(inputs), stacked, axes=1)
         total += _summed(predictions, targets)
         count += len(targets)
-        seen |= set(np.unique(targets).tolist()[:2])
-        if sum(map(len, shown)) < _SHOWN_ROWS:
-            shown.append(_pairs(predictions[..., 0], targets)[:_SHOWN_ROWS])
-    _check_test(task, count, len(seen))
-    figures = total / count
-    return Scores(figures[:-2], float(figures[-2]), float(figures[-1]), np.concatenate(shown)[:_SHOWN_ROWS], plain)
+        values |= set(np.unique(targets)[:2].tolist())
+        sample.add(_pairs(predictions[..., 0], targets))
+    _check_test(task, count, len(values))
+    return total / count, sample.rows
+
+
+class _EvenSample:
+    """At most so many rows of a stream, evenly spread over it: where there are too many every other one goes."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._stride, self._seen = most, 1, 0
+        self.rows: Floats = np.zeros((0, 2))
+
+    def add(self, rows: Floats) -> None:
+        """The next rows."""
+        first = -self._seen % self._stride
+        self._seen += len(rows)
+        self.rows = np.concatenate([self.rows, rows[first :: self._stride]])
+        while len(self.rows) > self._most:
+            self.rows = self.rows[::2]
+            self._stride *= 2
 
 
 def _summed(predictions: Floats, targets: npt.NDArray[np.generic]) -> Floats:

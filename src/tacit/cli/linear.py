@@ -1,0 +1,121 @@
+"""``tacit linear``: regression or classification of a table by a linear model."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tacit.cli.console import Json, err, out, print_json
+
+if TYPE_CHECKING:
+    from tacit.linear.experiment import LinearResult
+    from tacit.linear.guarantee import Guarantee
+
+_CURVE_REPEATS = 5
+
+
+def linear(  # noqa: PLR0913 - one parameter for each option
+    file: Annotated[str, typer.Argument(help="A CSV or Parquet file.")],
+    target: Annotated[str, typer.Option(help="The column to predict: a number, a boolean or a category.")],
+    schema: Annotated[Path, typer.Option(help="A TOML file with the public bounds and categories.")],
+    method: Annotated[str, typer.Option(help="auto, functional, adassp, sufficient or newton.")] = "auto",
+    epsilon: Annotated[float, typer.Option(help="The budget.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="0 for a pure guarantee, which only functional has.")] = 1e-6,
+    features: Annotated[str | None, typer.Option(help="Only these columns, separated by commas.")] = None,
+    test_fraction: Annotated[float | None, typer.Option(help="Of the rows, for testing; the schema's by default.")] = (
+        None
+    ),
+    repeats: Annotated[int, typer.Option(help="Scores are the median over this many draws of the noise.")] = 1,
+    split: Annotated[
+        float | None, typer.Option(help="functional, sufficient: the second moments' share of the budget.")
+    ] = None,
+    neighbours: Annotated[str, typer.Option(help="add-remove, replace-one or zero-out.")] = "add-remove",
+    examples: Annotated[
+        int | None, typer.Option(help="About how many rows, if that is public; known but for add-remove.")
+    ] = None,
+    split_seed: Annotated[
+        int | None, typer.Option(help="Chooses the rows for testing by numpy's shuffle, not by their numbers.")
+    ] = None,
+    ledger: Annotated[str | None, typer.Option(help="The ledger that the budget comes from.")] = None,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="A folder for model.json and a page with curves.")
+    ] = None,
+    unsafe_seed: Annotated[int | None, typer.Option(help="Fixes the noise: voids the guarantee.")] = None,
+    json: Json = False,
+) -> None:
+    """Fits a private linear model to a table. The coefficients may be published; scores are for the data's holder."""
+    from rich.progress import Progress
+
+    from tacit.core.privacy import Neighbours
+    from tacit.core.validation import check_choice, check_open_unit
+    from tacit.datasets.tables import Table
+    from tacit.ledger import Ledger
+    from tacit.linear.experiment import run_linear
+    from tacit.linear.guarantee import Guarantee, Terms
+    from tacit.linear.tables import Task
+
+    relation = Neighbours(check_choice("--neighbours", neighbours, [each.value for each in Neighbours]))
+    guarantee = Guarantee(epsilon, delta, relation)
+    table = Table.open(file, schema)
+    task = Task.of(
+        table,
+        target,
+        None if features is None else features.split(","),
+        test_fraction=check_open_unit(
+            "test_fraction", table.schema.test_fraction if test_fraction is None else test_fraction
+        ),
+        split_seed=split_seed,
+    )
+    account = None if ledger is None else Ledger.open(ledger).account(table.name)
+    with Progress(console=err, transient=True) as bar:
+        fits = bar.add_task(f"fits, epsilon {epsilon:g}", total=repeats)
+        result = run_linear(
+            task,
+            guarantee,
+            method=method,
+            split=split,
+            examples=examples,
+            repeats=repeats,
+            terms=Terms(account, run=f"linear {table.name} {target}"),
+            unsafe_seed=unsafe_seed,
+            progress=lambda done: bar.update(fits, completed=done),
+        )
+    page = None if out_folder is None else _page(out_folder, result, guarantee, examples)
+    _show(result, page, json)
+
+
+def _page(folder: Path, result: "LinearResult", guarantee: "Guarantee", examples: int | None) -> Path:
+    """The page with its curves, under a progress bar."""
+    from rich.progress import Progress
+
+    from tacit.linear.evaluation import evaluation
+    from tacit.reporting.linear_page import write_linear_page
+
+    with Progress(console=err, transient=True) as bar:
+        task = bar.add_task("curves", total=None)
+        values = evaluation(
+            result,
+            guarantee,
+            curve_repeats=_CURVE_REPEATS,
+            examples=examples,
+            progress=lambda done, of: bar.update(task, completed=done, total=of),
+        )
+    return write_linear_page(folder, values)
+
+
+def _show(result: "LinearResult", page: Path | None, as_json: bool) -> None:
+    values: dict[str, Any] = result.to_dict()
+    where = {} if page is None else {"page": str(page), "model": str(page.with_name("model.json"))}
+    if as_json:
+        print_json({**values, **where})
+        return
+    accuracy = bool(result.task.classes)
+    score = values["test_accuracy" if accuracy else "test_mse"]
+    name = "accuracy" if accuracy else "mean squared error"
+    spread = f", median of {values['repeats']} draws of the noise" if values["repeats"] > 1 else ""
+    out.print(f"[bold]test {name} {score:.4f}[/bold] by {values['method']}{spread}")
+    out.print(f"without privacy {values['plain']:.4f}, constant {values['constant']:.4f}", markup=False)
+    out.print("These three figures were not paid for: keep them with the data.", markup=False)
+    out.print(values["statement"], markup=False)
+    for label, path in where.items():
+        out.print(f"{label:8s}{path}", markup=False)
