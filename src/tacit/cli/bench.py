@@ -75,6 +75,29 @@ def accounting(
     _finish(result, out_file, None, json, _show_accounting)
 
 
+@app.command()
+def pate(
+    dataset: Annotated[str, typer.Option(help="A named data set; see tacit data list.")] = "mnist",
+    teachers: Annotated[int, typer.Option(help="How many teachers share the training examples.")] = 250,
+    kinds: Annotated[str | None, typer.Option(help="linear or network; both unless told.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
+    rounds: Annotated[int, typer.Option(help="How often every contender has its turn.")] = 3,
+    sample: Annotated[int, typer.Option(help="How many to train one after the other; all are inferred.")] = 10,
+    out_file: _Out = None,
+    json: Json = False,
+) -> None:
+    """The time to train PATE's teachers, together and one after the other, interleaved."""
+    from tacit.benchmarking import PateSettings, benchmark_pate
+    from tacit.benchmarking.results import check_writable
+    from tacit.benchmarking.step import names
+
+    settings = PateSettings(dataset, teachers, names("kinds", kinds), device, rounds, sample)
+    check_writable("out", out_file)
+    with _bar() as progress:
+        result = benchmark_pate(settings, progress)
+    _finish(result, out_file, None, json, _show_pate)
+
+
 @app.command("page")
 def draw_page(
     results: Annotated[list[Path], typer.Argument(help="Files that tacit bench step --out wrote, on one machine.")],
@@ -140,6 +163,19 @@ def _show_accounting(result: dict[str, Any]) -> None:
     keys = ("epsilon", "noise_multiplier", "epsilon_by_pld", "seconds", "ratio")
     rows = [(row["contender"], *(_number(row[key]) for key in keys)) for row in result["rows"]]
     print_table(f"Calibration on {_machine(result)}", headers, rows)
+
+
+def _show_pate(result: dict[str, Any]) -> None:
+    headers = ("teachers", "contender", "seconds", "times together", "measured", "agreement")
+    rows = [
+        (
+            *(f"{row['teachers']} {row['model']}", row["contender"], _number(row["seconds"]), _number(row["ratio"])),
+            f"{row['measured_teachers']} teachers, {row['measured_steps']} of {row['steps']} steps",
+            _number(row["agreement"]),
+        )
+        for row in result["rows"]
+    ]
+    print_table(f"Teachers on {_machine(result)}", headers, rows)
 
 
 def _machine(result: dict[str, Any]) -> str:

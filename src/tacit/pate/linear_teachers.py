@@ -21,7 +21,7 @@ from tacit.pate.ensemble import Progress
 from tacit.pate.partition import Indices
 from tacit.training.threads import threads_for
 
-_CONSTANT = 0.1  # the square of the feature that carries the offset, beside records of mean squared length 1
+CONSTANT_FEATURE = 0.1**0.5  # carries the offset, beside records of mean squared length 1
 _NO_LENGTH = 1e-6  # relative to the mean: records that differ by rounding alone are equal
 _MOST_RECORDS = 8192  # of a part: inner products take 4 records² bytes
 _MULTIPLE = 32
@@ -139,7 +139,7 @@ def _fit(rows: Tensor, targets: Tensor, mask: Tensor, how: LinearFitting) -> tup
     length = (centred.square().sum((1, 2), keepdim=True) / count).sqrt()
     length = torch.where(length > _NO_LENGTH * mean.norm(dim=2, keepdim=True), length, torch.inf)
     centred /= length
-    products = centred @ centred.mT + _CONSTANT * here * here.mT
+    products = centred @ centred.mT + CONSTANT_FEATURE**2 * here * here.mT
     largest = (products @ products).square().sum((1, 2), keepdim=True).pow(0.25)
     step = 1 / (largest / (2 * count) + how.ridge)
     before = ahead = torch.zeros_like(targets)
@@ -149,7 +149,7 @@ def _fit(rows: Tensor, targets: Tensor, mask: Tensor, how: LinearFitting) -> tup
         ahead = after + turn / (turn + 3) * (after - before)
         before = after
     weights = before.mT @ centred / length
-    return weights, _CONSTANT * before.sum(1) - (weights @ mean.mT).squeeze(2)
+    return weights, CONSTANT_FEATURE**2 * before.sum(1) - (weights @ mean.mT).squeeze(2)
 
 
 def _check_parts(parts: Sequence[Indices]) -> None:
