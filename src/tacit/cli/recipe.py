@@ -120,6 +120,9 @@ def _show(result: dict[str, Any]) -> None:
             f"published: {100 * result['published']:.3g} % at epsilon {result['published_epsilon']:g} "
             f"({result['published_accountant']})"
         )
+    if result.get("beside"):
+        beside = ", ".join(f"{name} {100 * value:.2f} %" for name, value in result["beside"].items())
+        out.print(f"beside it: {beside}", markup=False)
     counted = ", ".join(f"{name} {value:.4g}" for name, value in result["epsilon_by_accountant"].items())
     if counted:
         out.print(f"epsilon at delta {result['delta']:g}: {counted}", markup=False)

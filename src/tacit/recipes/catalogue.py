@@ -9,6 +9,7 @@ from tacit.core.validation import check_choice
 from tacit.recipes import (
     abadi2016_cifar10,
     abadi2016_mnist,
+    census_employed,
     first_course_images,
     noise_features_cifar10,
     noise_prior_cifar10,
@@ -35,6 +36,7 @@ _ALL = (
     scale_cifar10.RECIPE,
     noise_prior_cifar10.RECIPE,
     *noise_features_cifar10.RECIPES,
+    *census_employed.RECIPES,
 )
 RECIPES: Mapping[str, Recipe] = MappingProxyType({recipe.name: recipe for recipe in _ALL})
 

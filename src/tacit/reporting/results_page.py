@@ -62,7 +62,7 @@ def _dataset_part(dataset: str, measured: Sequence[Row], published: Sequence[Row
     parts.append(f"Measured is the {', '.join(metrics)}.\n" if metrics else _frontier(dataset, rows, published, drawn))
     if rows:
         parts.append(_table(_HEADERS, map(_cells, rows)))
-    return "\n".join(part for part in [*parts, _epsilons_table(rows)] if part)
+    return "\n".join(part for part in [*parts, _beside_table(rows), _epsilons_table(rows)] if part)
 
 
 def _frontier(dataset: str, rows: Sequence[Row], published: Sequence[Row], drawn: dict[str, str]) -> str:
@@ -77,6 +77,23 @@ def _frontier(dataset: str, rows: Sequence[Row], published: Sequence[Row], drawn
     name = f"frontier-{dataset}"
     drawn[name] = figures.frontier(dataset, points, claims)
     return f"{_image(name, f'Accuracy against epsilon on {dataset}')}\n"
+
+
+def _beside_table(rows: Sequence[Row]) -> str:
+    """Other figures of the same models, and of the same rows without privacy."""
+    told = [row for row in rows if row.get("beside")]
+    if not told:
+        return ""
+    names = list(dict.fromkeys(name for row in told for name in row["beside"]))
+    cells = (
+        [
+            f"[{row['method']}, {_setting(row)}]({row['file']})",
+            f"{100 * row['measured']:.2f}",
+            *(f"{100 * row['beside'][name]:.2f}" if name in row["beside"] else "–" for name in names),
+        ]
+        for row in told
+    )
+    return f"Beside the accuracy:\n\n{_table(('method', 'measured', *names), cells)}"
 
 
 def _epsilons_table(rows: Sequence[Row]) -> str:
