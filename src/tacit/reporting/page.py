@@ -5,7 +5,7 @@ from pathlib import Path
 from tacit.core.errors import InputError
 from tacit.reporting.figures import accuracy_over_steps, epsilon_by_accountant, epsilon_over_steps, error_over_steps
 from tacit.reporting.record import PLAN_KEYS, RunRecord, read_run
-from tacit.reporting.rendering import Headline, display, fill, moment, write_whole
+from tacit.reporting.rendering import Headline, display, duration, fill, moment, write_whole
 
 
 def write_report(run_folder: Path | str) -> Path:
@@ -92,7 +92,7 @@ def _headlines(run: RunRecord) -> list[Headline]:
         of = f"of {display(run.plan['steps'])}" if unfinished else ""
         headlines.append(Headline("Steps", display(steps), of))
     if run.seconds is not None:
-        headlines.append(Headline("Time", _duration(run.seconds)))
+        headlines.append(Headline("Time", duration(run.seconds)))
     return headlines
 
 
@@ -106,11 +106,3 @@ def _provenance(run: RunRecord) -> list[tuple[str, str]]:
         ("Hardware", display(run.hardware)),
     ]
     return [(label, value) for label, value in rows if value]
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"

@@ -112,29 +112,29 @@ def read_run(folder: Path) -> RunRecord:
             f"schema={run.get('schema')!r} in {path}: this tacit reads {SCHEMA_VERSION}. "
             "Install the tacit that wrote it."
         )
-    metrics = _mapping(run.get("metrics"))
-    steps_done = _number(run.get("steps_done"))
+    metrics = mapping(run.get("metrics"))
+    steps_done = number(run.get("steps_done"))
     return RunRecord(
-        name=_text(run.get("name")) or folder.resolve().name,
-        created=_text(run.get("created")),
-        command=_text(run.get("command")),
-        dataset=_text(run.get("dataset")),
-        model=_text(run.get("model")),
+        name=text(run.get("name")) or folder.resolve().name,
+        created=text(run.get("created")),
+        command=text(run.get("command")),
+        dataset=text(run.get("dataset")),
+        model=text(run.get("model")),
         status=_status(run.get("status"), path),
         steps_done=None if steps_done is None else int(steps_done),
         seeds=tuple(str(seed) for seed in run.get("seeds") or ()),
         guarantee=_guarantee(run.get("statement"), path),
         epsilon_by_accountant={
-            str(name): _number(value) for name, value in _mapping(run.get("epsilon_by_accountant")).items()
+            str(name): number(value) for name, value in mapping(run.get("epsilon_by_accountant")).items()
         },
-        plan=_picked(run.get("plan"), PLAN_KEYS),
-        versions=_picked(run.get("versions"), VERSION_KEYS),
-        hardware=_picked(run.get("hardware"), HARDWARE_KEYS),
-        test_accuracy=_number(metrics.get("test_accuracy")),
-        test_accuracy_std=_number(metrics.get("test_accuracy_std")),
-        test_mse=_number(metrics.get("test_mse")),
-        test_mse_std=_number(metrics.get("test_mse_std")),
-        seconds=_number(metrics.get("seconds")),
+        plan=picked(run.get("plan"), PLAN_KEYS),
+        versions=picked(run.get("versions"), VERSION_KEYS),
+        hardware=picked(run.get("hardware"), HARDWARE_KEYS),
+        test_accuracy=number(metrics.get("test_accuracy")),
+        test_accuracy_std=number(metrics.get("test_accuracy_std")),
+        test_mse=number(metrics.get("test_mse")),
+        test_mse_std=number(metrics.get("test_mse_std")),
+        seconds=number(metrics.get("seconds")),
         history=_read_history(folder / "history.jsonl"),
     )
 
@@ -178,21 +178,21 @@ def _point(value: Mapping[str, Any]) -> Point:
     return Point(
         seed=int(value["seed"]),
         step=int(value["step"]),
-        epsilon=_number(value.get("epsilon")),
-        test_accuracy=_number(value.get("test_accuracy")),
-        test_mse=_number(value.get("test_mse")),
+        epsilon=number(value.get("epsilon")),
+        test_accuracy=number(value.get("test_accuracy")),
+        test_mse=number(value.get("test_mse")),
     )
 
 
 def _guarantee(value: object, path: Path) -> Guarantee:
-    statement = _mapping(value)
+    statement = mapping(value)
     if not statement.get("sentence"):
         raise InputError(f"{path}: has no statement. Run again: a report without its statement says nothing.")
     return Guarantee(
         sentence=str(statement["sentence"]),
-        epsilon=_number(statement.get("epsilon")),
-        delta=_number(statement.get("delta")),
-        accountant=_text(statement.get("accountant")),
+        epsilon=number(statement.get("epsilon")),
+        delta=number(statement.get("delta")),
+        accountant=text(statement.get("accountant")),
         caveats=tuple(str(caveat) for caveat in statement.get("caveats") or ()),
     )
 
@@ -203,23 +203,25 @@ def _status(value: object, path: Path) -> str:
     return str(value)
 
 
-def _picked(value: object, keys: Mapping[str, str] | tuple[str, ...]) -> dict[str, Any]:
+def picked(value: object, keys: Mapping[str, str] | tuple[str, ...]) -> dict[str, Any]:
     """The known keys that are there, in the order of the whitelist."""
-    given = _mapping(value)
+    given = mapping(value)
     return {key: given[key] for key in keys if given.get(key) is not None}
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def mapping(value: object) -> Mapping[str, Any]:
+    """A mapping, or an empty one for everything else."""
     return value if isinstance(value, dict) else {}
 
 
-def _text(value: object) -> str:
+def text(value: object) -> str:
+    """Words; those of a list in one line."""
     if isinstance(value, list):
         return " ".join(str(part) for part in value)
     return "" if value is None else str(value)
 
 
-def _number(value: object) -> float | None:
+def number(value: object) -> float | None:
     """A finite number, or None for everything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None

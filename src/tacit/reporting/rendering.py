@@ -64,6 +64,15 @@ def moment(created: str) -> str:
     return f"{moment.astimezone(datetime.UTC):%Y-%m-%d %H:%M} UTC"
 
 
+def duration(seconds: float) -> str:
+    """A time as a reader expects it."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
 def write_whole(path: Path, text: str) -> None:
     """Write beside the file and move over it, so that no reader sees half a page."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
