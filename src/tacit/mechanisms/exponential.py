@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 
 from tacit.mechanisms.integer_noise import RandomBits, exponential_coin
-from tacit.mechanisms.selection import Selection
+from tacit.mechanisms.selection import Losses, Selection
 
 
 class Exponential(Selection):
@@ -25,9 +25,9 @@ class Exponential(Selection):
     Rogers, Optimal Differential Privacy Composition for Exponential Mechanisms, 2020.
     """
 
-    def _choose(self, excess: list[int], stream: np.random.Generator) -> int:
+    def _choose(self, excess: Losses, stream: np.random.Generator) -> int:
         rate, bits = Fraction(self.rate), RandomBits(stream)
         while True:
             place = bits.below(len(excess))
-            if exponential_coin(rate.numerator * excess[place], rate.denominator, bits):
+            if exponential_coin(rate.numerator * int(excess[place]), rate.denominator, bits):
                 return place

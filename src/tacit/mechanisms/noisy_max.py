@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 
 from tacit.mechanisms.integer_noise import RandomBits, exponential_coin
-from tacit.mechanisms.selection import Selection
+from tacit.mechanisms.selection import Losses, Selection
 
 
 class NoisyMax(Selection):
@@ -28,13 +28,13 @@ class NoisyMax(Selection):
     https://arxiv.org/abs/2105.07260.
     """
 
-    def _choose(self, excess: list[int], stream: np.random.Generator) -> int:
+    def _choose(self, excess: Losses, stream: np.random.Generator) -> int:
         rate, bits = Fraction(self.rate), RandomBits(stream)
         left = list(range(len(excess)))
         while True:
             drawn = bits.below(len(left))
             place = left[drawn]
-            if exponential_coin(rate.numerator * excess[place], rate.denominator, bits):
+            if exponential_coin(rate.numerator * int(excess[place]), rate.denominator, bits):
                 return place
             left[drawn] = left[-1]
             left.pop()

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -76,54 +75,50 @@ def rounded_gaussian(variance: Fraction, bits: RandomBits) -> int:
 def _keep(whole: int, rest: "_Uniform", variance: Fraction, bits: RandomBits) -> bool:
     """True with probability exp(-x (2k + x) / (2 variance)), for the real x behind ``rest``.
 
-    The exponent is cut into parts of at most 1, and each is the chance that the first failed coin of probability
+    The exponent is cut into equal parts of at most 1, and each is the chance that the first failed coin of probability
     part / 1, part / 2, ... has an odd number.
     """
     parts = math.ceil((2 * whole + 1) / (2 * variance))
-
-    def part(x: Fraction) -> Fraction:
-        return x * (2 * whole + x) / (2 * variance * parts)
-
     for _ in range(parts):
         number = 1
-        while _is_below(_Uniform(bits), part, rest, number):
+        while _is_below(_Uniform(bits), rest, whole, 2 * variance * parts * number):
             number += 1
         if number % 2 == 0:
             return False
     return True
 
 
-def _is_below(drawn: "_Uniform", rising: Callable[[Fraction], Fraction], at: "_Uniform", divisor: int) -> bool:
-    """Whether one real number lies below rising(the other) / divisor, with as many bits of both as it takes."""
+def _is_below(drawn: "_Uniform", rest: "_Uniform", whole: int, divisor: Fraction) -> bool:
+    """Whether u < x (2k + x) / divisor for two real numbers u and x, with as many bits of both as it takes.
+
+    With u from b / 2^v to (b + 1) / 2^v and x from a / 2^w to (a + 1) / 2^w, both sides are whole numbers once
+    multiplied by 2^(v + 2w) and the divisor's numerator and denominator.
+    """
     while True:
-        if drawn.upper * divisor <= rising(at.lower):
+        width = rest.width
+        below, above = (known * ((2 * whole << width) + known) for known in (rest.known, rest.known + 1))
+        shift, scale = drawn.width, divisor.denominator
+        if (drawn.known + 1) * divisor.numerator << 2 * width <= below * scale << shift:
             return True
-        if drawn.lower * divisor >= rising(at.upper):
+        if drawn.known * divisor.numerator << 2 * width >= above * scale << shift:
             return False
         drawn.refine()
-        at.refine()
+        rest.refine()
 
 
 class _Uniform:
-    """A real number that is uniform in [0, 1), of which so many bits are known as were needed so far."""
+    """A real number that is uniform in [0, 1): ``known`` / 2^``width`` rounded down, with as many bits as were needed."""
 
     def __init__(self, bits: RandomBits) -> None:
-        self._bits, self._known, self._width = bits, 0, 0
+        self._bits, self.known, self.width = bits, 0, 0
         self.refine()
 
     def refine(self) -> None:
         """Some more bits."""
-        self._known = (self._known << _BITS_AT_A_TIME) | self._bits.below(1 << _BITS_AT_A_TIME)
-        self._width += _BITS_AT_A_TIME
-
-    @property
-    def lower(self) -> Fraction:
-        return Fraction(self._known, 1 << self._width)
-
-    @property
-    def upper(self) -> Fraction:
-        return Fraction(self._known + 1, 1 << self._width)
+        self.known = (self.known << _BITS_AT_A_TIME) | self._bits.below(1 << _BITS_AT_A_TIME)
+        self.width += _BITS_AT_A_TIME
 
     @property
     def is_upper_half(self) -> bool:
-        return bool(self._known >> (self._width - 1))
+        """The first bit."""
+        return bool(self.known >> (self.width - 1))

@@ -76,10 +76,10 @@ class Selection(abc.ABC):
             raise InputError(
                 f"losses of shape {losses.shape} and dtype {losses.dtype}: must be at least one integer in a row."
             )
-        return self._choose([int(loss) for loss in losses - losses.min()], stream)
+        return self._choose(losses - losses.min(), stream)
 
     @abc.abstractmethod
-    def _choose(self, excess: list[int], stream: np.random.Generator) -> int:
+    def _choose(self, excess: Losses, stream: np.random.Generator) -> int:
         """The place of the chosen candidate, by how much each loss lies above the least."""
 
 

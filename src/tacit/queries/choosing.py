@@ -60,7 +60,8 @@ class Quantile(Query):
     the others on it, which count as either, its loss is how far 0 lies outside
     :math:`[(1-q)a - q(n-a), (1-q)(n-b) - qb]`: the number of rows, roughly, by which it misses the quantile. A row that
     is added or removed moves each end by q or by 1 - q, so that a loss changes by at most max(q, 1 - q); a row that is
-    replaced changes it by at most 1. Spreads are twice that.
+    replaced changes it by at most 1. Spreads are twice that; but for q = 0 and q = 1 a loss counts the rows on one
+    side, all losses change the same way, and their spread is 1.
 
     The number of rows n enters the loss only, and is not released.
 
@@ -85,7 +86,8 @@ class Quantile(Query):
         refuse_gaussian(self.kind, setting.terms)
         share = self._share
         change = 1 if setting.terms.replaces else max(share, 1 - share)
-        return _choices(Exponential, 2 * change * share.denominator, 1, setting.terms)
+        spread = 1 if share in (0, 1) else 2 * change
+        return _choices(Exponential, spread * share.denominator, 1, setting.terms)
 
     def tally(self, table: Table) -> Tally:
         lower, _ = find_bounds(table.schema, self.column)
