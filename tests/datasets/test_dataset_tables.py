@@ -305,6 +305,24 @@ def test_a_target_that_never_varies_and_a_table_too_short_to_split(tmp_path, sch
         load_table(write_csv(tmp_path, ROWS[:2]), "married", schema)
 
 
+@settings(deadline=None, max_examples=25)
+@given(answers=st.lists(st.booleans(), min_size=40, max_size=40), constant=st.booleans())
+def test_whether_a_target_is_refused_turns_on_no_training_row(tmp_path_factory, answers, constant):
+    """If all but one training row were alike, a refusal would tell that one person's answer."""
+    folder = tmp_path_factory.mktemp("constant")
+    (folder / "schema.toml").write_text(SCHEMA)
+    test = np.flatnonzero(public_uniforms(40) < 0.2)
+    answers = list(answers)
+    for place, row in enumerate(test):
+        answers[row] = True if constant else place % 2 == 0
+    path = write_csv(folder, [f"20,north,{int(answer)},1,x" for answer in answers])
+    if not constant:
+        assert len(load_table(path, "married", folder / "schema.toml").test) == len(test)
+        return
+    with pytest.raises(InputError, match="has the same value in every row for testing"):
+        load_table(path, "married", folder / "schema.toml")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -133,6 +133,15 @@ def test_epsilons_that_were_claimed_stand_beside_the_true_one(tmp_path):
     assert "10^5" not in figures["frontier-mnist"]  # it would flatten all the others
 
 
+def test_what_stands_beside_the_accuracy_is_shown(tmp_path):
+    write_result({**RESULT, "beside": {"AUC": 0.7123, "constant answer": 0.6}}, tmp_path, ["a"])
+    write_result({**RESULT, "method": "other", "beside": {"AUC": 0.8}}, tmp_path, ["b"])
+    text = write_results_page(tmp_path, *read_results(tmp_path), [])[0].read_text(encoding="utf-8")
+    assert "| method | measured | AUC | constant answer |" in text
+    assert "| 96.13 | 71.23 | 60.00 |" in text
+    assert "| 96.13 | 80.00 | – |" in text
+
+
 def test_runs_without_a_guarantee_are_compared_with_those_that_have_one(tmp_path):
     history = [{**point, "epsilon": None} for point in RESULT["history"]]
     free = {**RESULT, "epsilon": None, "noise_multiplier": None, "epsilon_by_accountant": {}, "history": history}

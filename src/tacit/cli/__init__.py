@@ -43,8 +43,10 @@ _FIRST_STEPS = """\
 
   tacit train                                   a private model on the embedded digits, in seconds
   tacit train mnist --epsilon 3                 the same on MNIST, to a budget of your choice
+  tacit schema draft people.csv --out people.toml
+                                                what the public knows of a table of your own, to fill in
   tacit train people.csv --target employed --schema people.toml
-                                                a table of your own, with its public schema
+                                                a private model of that table
   tacit query histogram people.csv --column age --bins 18,30,45,60,93 --epsilon 0.5
                                                 a private statistic, with its interval
   tacit sweep digits --over clip=0.1,0.5,1,2    accuracy against anything that may be changed

@@ -170,7 +170,7 @@ def _load(dataset: str, target: str | None, schema: Path | None, features: str |
     if target is None or schema is None:
         raise InputError(
             f"dataset={dataset!r}: a table needs --target, the column to predict, and --schema, a TOML file with the "
-            "public bounds and categories of its columns."
+            "public bounds and categories of its columns. tacit schema draft makes one to fill in."
         )
     return load_table(dataset, target, schema, features=None if features is None else features.split(","))
 

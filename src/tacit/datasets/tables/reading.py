@@ -151,6 +151,8 @@ def _read_csv(path: Path, columns: Sequence[str], delimiter: str) -> Iterator[pa
 
 
 def _csv_error(path: Path, error: Exception, refused: Sequence[pyarrow.csv.InvalidRow]) -> InputError:
+    if "Empty CSV" in str(error):  # the header was read before: it is the last line, and nothing ends it
+        return no_rows(f"file={str(path)!r}")
     if not refused:
         return unreadable(path, "CSV", error)
     row = refused[0]
@@ -184,6 +186,11 @@ def _missing_hint(name: str, found: Sequence[str], delimiter: str | None) -> str
         written = json.dumps(other)  # as TOML has it
         return f"The cells seem to be separated by another character: state delimiter = {written} in the schema."
     return near_matches(name, found)
+
+
+def no_rows(where: str) -> InputError:
+    """The refusal of a table without rows."""
+    return InputError(f"{where}: has a header but no rows.")
 
 
 def near_matches(name: str, known: Sequence[str]) -> str:

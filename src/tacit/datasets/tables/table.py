@@ -11,7 +11,7 @@ import pyarrow as pa
 from tacit.core.errors import InputError
 from tacit.datasets.partition import public_uniforms
 from tacit.datasets.tables.encoding import Cells
-from tacit.datasets.tables.reading import Batch, Source, near_matches, open_source
+from tacit.datasets.tables.reading import Batch, Source, near_matches, no_rows, open_source
 from tacit.datasets.tables.schema import AtLeast, BooleanColumn, CategoryColumn, NumberColumn, Schema, as_schema
 
 
@@ -125,7 +125,7 @@ class Table:
             empty = False
             yield batch
         if empty:
-            raise InputError(f"{self.source.where}: has a header but no rows.")
+            raise no_rows(self.source.where)
 
     def _cells(self, name: str, batch: Batch) -> Cells:
         column = self.schema.columns[name]
