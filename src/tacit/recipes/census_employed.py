@@ -5,7 +5,7 @@ service, citizenship, disability, English ability, and the product of black and 
 every column but those that say where people live; there educ is a category of 16 values.
 
 Beside each private figure stand the same rows' plain logistic regression (maximum likelihood, no noise), the constant
-answer, and the area under the ROC curve. Settings were chosen on held-out training rows at epsilon 1, from two to six
+answer, and the area under the ROC curve. Settings were chosen on held-out training rows at epsilon 1, from up to a dozen
 tries each with three seeds.
 """
 
