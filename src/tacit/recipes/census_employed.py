@@ -5,8 +5,8 @@ service, citizenship, disability, English ability, and the product of black and 
 every column but those that say where people live; there educ is a category of 16 values.
 
 Beside each private figure stand the same rows' plain logistic regression (maximum likelihood, no noise), the constant
-answer, and the area under the ROC curve. Settings were chosen on held-out training rows at epsilon 1, from up to a dozen
-tries each with three seeds.
+answer, and the area under the ROC curve. Settings were chosen on held-out training rows at epsilon 1, from up to a
+dozen tries each with three seeds.
 """
 
 import dataclasses
