@@ -107,7 +107,7 @@ def _is_below(drawn: "_Uniform", rest: "_Uniform", whole: int, divisor: Fraction
 
 
 class _Uniform:
-    """A real number that is uniform in [0, 1): ``known`` / 2^``width`` rounded down, with as many bits as were needed."""
+    """A real number that is uniform in [0, 1), known to be at least ``known`` / 2^``width``, by less than one more."""
 
     def __init__(self, bits: RandomBits) -> None:
         self._bits, self.known, self.width = bits, 0, 0

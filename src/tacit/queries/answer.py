@@ -88,7 +88,7 @@ class Answer:
             "interval": self.reading.interval,
             "confidence": self.confidence,
             "mechanism": self.reading.mechanism,
-            "scale": self.reading.scale,
+            "scale": float(f"{self.reading.scale:.12g}"),
             "noised": self.reading.noised,
             **self.reading.facts,
             "epsilon": terms.epsilon,

@@ -177,5 +177,5 @@ def candidates(schema: Schema, column: str) -> tuple[npt.NDArray[np.float64], fl
 
 def _choices(kind: type[Selection], spread: int | Fraction, rounds: int, terms: Terms) -> Choices:
     """Equal parts of epsilon for each choice, for as many rows as one unit has."""
-    rate = Fraction(terms.epsilon) / (rounds * terms.records * Fraction(spread))
+    rate = terms.exact_epsilon / (rounds * terms.records * Fraction(spread))
     return Choices(kind(rate, spread), rounds, terms.neighbours)

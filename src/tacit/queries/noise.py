@@ -71,7 +71,7 @@ class Noise:
             moved = records * distance.l2
             scale = Fraction(_multiplier(terms.epsilon, terms.delta)) * moved
             return cls(RoundedGaussian(scale, moved), distance, terms.neighbours)
-        mechanism = DiscreteLaplace.from_epsilon(terms.epsilon, records * distance.l1)
+        mechanism = DiscreteLaplace.from_epsilon(terms.exact_epsilon, records * distance.l1)
         return cls(mechanism, distance, terms.neighbours)
 
     @property

@@ -78,7 +78,10 @@ def find_bounds(schema: Schema, name: str) -> tuple[float, float]:
     column = find_column(schema, name)
     if isinstance(column, CategoryColumn):
         raise InputError(f"column={name!r}: is a category, and has no numbers. Ask for a histogram or for the top.")
-    return (column.lower, column.upper) if isinstance(column, NumberColumn) else (0.0, 1.0)
+    lower, upper = (column.lower, column.upper) if isinstance(column, NumberColumn) else (0.0, 1.0)
+    if not math.isfinite(upper - lower):
+        raise _unfit(upper - lower)
+    return lower, upper
 
 
 def read_cells(table: Table, column: str, where: Where | None) -> Iterator[tuple[Cells, npt.NDArray[np.bool_] | None]]:
@@ -110,5 +113,9 @@ def power_of_two_step(extent: float, bits: int) -> float:
     exponent = math.frexp(extent)[1] - bits
     step = math.ldexp(1.0, exponent)
     if not 0 < step < math.inf or math.ldexp(step, bits) == math.inf:
-        raise InputError(f"bounds: {extent!r} is too wide or too narrow. Measure the column in another unit.")
+        raise _unfit(extent)
     return step
+
+
+def _unfit(extent: float) -> InputError:
+    return InputError(f"bounds: {extent!r} is too wide or too narrow. Measure the column in another unit.")

@@ -1,6 +1,7 @@
 """What an answer may cost, and whom it protects."""
 
 import dataclasses
+from fractions import Fraction
 
 from tacit.core.errors import InputError, UnsupportedError
 from tacit.core.privacy import Neighbours, PrivacyUnit
@@ -45,6 +46,11 @@ class Terms:
                 f"neighbours={self.neighbours.value!r}: a row has no empty value that it could be replaced by. "
                 "Take add-remove or replace-one."
             )
+
+    @property
+    def exact_epsilon(self) -> Fraction:
+        """What noise is calibrated to: less by so little that accountants, who round up, still find no more."""
+        return Fraction(self.epsilon) * (1 - Fraction(1, 1 << 40))
 
     @property
     def records(self) -> int:
