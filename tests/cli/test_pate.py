@@ -46,8 +46,8 @@ def test_a_budget_ends_the_questions(tmp_path):
     ("arguments", "message"),
     [
         (("--teachers", "20000"), "teachers=20000: must be at most the 1438 records"),
-        (("--aggregator", "mean"), "--aggregator='mean': must be one of"),
-        (("--student", "cat"), "--student='cat': must be one of"),
+        (("--aggregator", "mean"), "aggregator='mean': must be one of"),
+        (("--student", "cat"), "student='cat': must be one of"),
         (("--teachers", "0"), "teachers=0"),
         (("--gamma", "-1"), "gamma=-1"),
         (("--queries", "0"), "queries=0"),

@@ -111,11 +111,11 @@ def test_digits_are_learned_from_few_answers():
 
 def test_the_seed_decides_and_the_global_generator_stays():
     lesson, weights = misleading(), []
-    for seed in (3, 3, 4):
+    for elsewhere, seed in enumerate((3, 3, 4)):
         model = network()
-        torch.manual_seed(9)
+        torch.manual_seed(elsewhere)
         expected = torch.rand(1)
-        torch.manual_seed(9)
+        torch.manual_seed(elsewhere)
         GAN(steps=5, hidden=8, code=4).teach(model, lesson, seed=seed, progress=quietly)
         assert torch.equal(torch.rand(1), expected)
         weights.append(torch.cat([parameter.detach().flatten() for parameter in model.parameters()]))
@@ -143,7 +143,7 @@ def test_the_generator_comes_to_match_the_features():
     before = game._generator_loss().item()
     for _ in range(200):
         game._update(1, game._generator_loss())
-    assert game._generator_loss().item() < 0.1 * before
+    assert 0 <= game._generator_loss().item() < 0.1 * before
 
 
 def test_each_step_moves_its_own_player_alone():

@@ -141,7 +141,7 @@ STUDENT = Supervised(steps=60, batch_size=16, learning_rate=0.1)
 def run(settings: Interaction, terms: Terms | None = None, told: list[float] | None = None) -> Conversation:
     votes, inputs = world()
     progress = None if told is None else told.append
-    return converse(votes, inputs, network, STUDENT, settings, rng(), terms=terms, progress=progress)
+    return converse(votes, inputs, inputs, network, STUDENT, settings, rng(), terms=terms, progress=progress)
 
 
 def test_a_student_that_is_right_is_confirmed_and_costs_tests_alone():
@@ -236,6 +236,10 @@ def test_no_answer_in_the_first_round_is_named():
         run(how(20, 20, opening=200))
 
 
+def talk(votes, inputs):
+    return converse(votes, inputs, inputs, network, STUDENT, how(3), rng())
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -245,9 +249,17 @@ def test_no_answer_in_the_first_round_is_named():
         (lambda: how(3, order="best"), "order='best': must be one of least-confident, random"),
         (lambda: expected_votes([[0.5, 0.5]], 0), "teachers=0"),
         (lambda: against(np.ones((2, 2), int), np.ones((1, 2), int)), r"expected votes of shape \(1, 2\)"),
-        (lambda: converse(world()[0][:5], world()[1], network, STUDENT, how(3), rng()), "votes=5 rows"),
-        (lambda: converse(world()[0][:0], world()[1][:0], network, STUDENT, how(3), rng()), "votes=0 rows"),
-        (lambda: converse(np.array([[3, 4], [3, 5]]), world()[1][:2], network, STUDENT, how(3), rng()), "adds up to 8"),
+        (lambda: talk(world()[0][:5], world()[1]), "votes=5 rows"),
+        (
+            lambda: talk(world()[0][:0], world()[1][:0]),
+            "votes=0 rows",
+        ),
+        (
+            lambda: converse(
+                np.array([[3, 4], [3, 5]]), world()[1][:2], world()[1][:2], network, STUDENT, how(3), rng()
+            ),
+            "adds up to 8",
+        ),
     ],
 )
 def test_bad_input_is_named(make, message):

@@ -11,22 +11,20 @@ if TYPE_CHECKING:
     import torch
 
     from tacit.datasets import DataSet
-    from tacit.pate.aggregation import Aggregator
-
-_AGGREGATORS = ("lnmax", "gnmax", "confident-gnmax")
-_STUDENTS = ("fixmatch", "supervised")
+    from tacit.pate.experiment import PateResult
 
 
 def pate(  # noqa: PLR0913 - one parameter for each option
     dataset: Annotated[str, typer.Argument(help="A named data set; see tacit data list.")] = "digits",
     teachers: Annotated[int, typer.Option(help="How many teachers share the training examples.")] = 250,
     queries: Annotated[int, typer.Option(help="How many public inputs are asked for.")] = 100,
-    aggregator: Annotated[str, typer.Option(help="lnmax, gnmax or confident-gnmax.")] = "lnmax",
+    aggregator: Annotated[str, typer.Option(help="lnmax, gnmax, confident-gnmax or private-knn.")] = "lnmax",
+    teacher: Annotated[str, typer.Option(help="linear (on features) or network.")] = "linear",
     gamma: Annotated[
         float | None, typer.Option(help="lnmax: Laplace noise of scale 1 / gamma; 12.5 / teachers unless told.")
     ] = None,
     sigma: Annotated[
-        float | None, typer.Option(help="gnmax, confident-gnmax: noise on each count; 0.16 teachers unless told.")
+        float | None, typer.Option(help="All others: noise on each count; 0.16 teachers unless told.")
     ] = None,
     threshold: Annotated[
         float | None, typer.Option(help="confident-gnmax: how many must agree; 0.8 teachers unless told.")
@@ -34,10 +32,14 @@ def pate(  # noqa: PLR0913 - one parameter for each option
     sigma_threshold: Annotated[
         float | None, typer.Option(help="confident-gnmax: noise of that test; 0.6 teachers unless told.")
     ] = None,
-    student: Annotated[str, typer.Option(help="fixmatch (also from inputs without an answer) or supervised.")] = (
-        "fixmatch"
-    ),
-    model: Annotated[str | None, typer.Option(help="The network of teachers and student; see tacit train.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="private-knn: noise for this epsilon; 0.5 unless told.")] = None,
+    sampling_rate: Annotated[float, typer.Option(help="private-knn: of records, for each test and answer.")] = 0.05,
+    voters: Annotated[int | None, typer.Option(help="private-knn: how many of the nearest vote.")] = None,
+    student: Annotated[
+        str | None, typer.Option(help="self-training, fixmatch, gan or supervised; what suits unless told.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="The student's network; see tacit train.")] = None,
+    public: Annotated[str, typer.Option(help="Which part of the test split is public: first or last.")] = "first",
     delta: Annotated[float, typer.Option(help="Of the guarantee.")] = 1e-5,
     ledger: Annotated[str | None, typer.Option(help="The ledger that the budget comes from.")] = None,
     device: Annotated[Device, typer.Option(help="Where to train.")] = Device.AUTO,
@@ -47,79 +49,62 @@ def pate(  # noqa: PLR0913 - one parameter for each option
     """Teachers on disjoint parts vote on public inputs, noise hides each of them, and a student learns the answers."""
     from rich.progress import Progress
 
-    from tacit.core.privacy import Neighbours
     from tacit.core.randomness import Randomness
-    from tacit.core.validation import check_choice
     from tacit.datasets import load
     from tacit.ledger import Ledger
-    from tacit.models import build, default_model
     from tacit.pate.answering import Terms
-    from tacit.pate.experiment import Pate, run_pate
-    from tacit.pate.students import FixMatch, Supervised
+    from tacit.pate.experiment import STAGES, run_pate
+    from tacit.pate.settings import Choices, pate_settings
 
-    check_choice("--student", student, _STUDENTS)
-    chosen = _aggregator(aggregator, teachers, gamma, sigma, threshold, sigma_threshold)
-    data = _on(load(dataset), find_device(device))
-    account = None if ledger is None else Ledger.open(ledger).account(dataset)
-    name = model or ("mlp" if min(data.input_shape[1:], default=0) < 24 else default_model(data.input_shape))
-    where = data.train.inputs.device
-
-    plan = Pate(
+    choices = Choices(
         teachers=teachers,
         queries=queries,
-        aggregator=chosen,
-        student=FixMatch() if student == "fixmatch" else Supervised(),
-        build_teacher=lambda: build(name, data.input_shape, data.classes),
-        build_student=lambda: build(name, data.input_shape, data.classes).to(where),
+        aggregator=aggregator,
+        student=student,
+        teacher=teacher,
+        gamma=gamma,
+        sigma=sigma,
+        threshold=threshold,
+        sigma_threshold=sigma_threshold,
+        epsilon=epsilon,
+        sampling_rate=sampling_rate,
+        voters=voters,
+        model=model,
+        public=public,
         delta=delta,
         seed=seed,
     )
+    data = _on(load(dataset), find_device(device))
+    plan = pate_settings(data, choices)
+    account = None if ledger is None else Ledger.open(ledger).account(dataset)
+    terms = Terms(account, plan.voters.relations[0] if account is None else account.neighbours, run=f"pate {dataset}")
     with Progress(console=err, transient=True) as bar:
-        tasks = {doing: bar.add_task(doing, total=1.0) for doing in ("teachers", "student")}
+        tasks = {doing: bar.add_task(doing, total=1.0) for doing in STAGES}
         result = run_pate(
             data,
             plan,
             Randomness(),
-            terms=Terms(account, Neighbours.REPLACE_ONE, run=f"pate {dataset}"),
+            terms=terms,
             progress=lambda doing, share: bar.update(tasks[doing], completed=share),
         )
     if json:
         print_json(result.to_dict())
-        return
-    answered = f"{len(result.answers.rows)} of {len(result.answers.asked)} questions answered"
-    out.print(f"{answered}, {100 * result.aggregator_accuracy:.1f} % of them right", markup=False)
-    out.print(f"student: {100 * result.student_accuracy:.2f} % on examples that nobody saw", markup=False)
-    out.print(
-        f"epsilon {result.epsilon.unsafe_value:.3f} at delta {delta:g} for these votes, which is private itself; "
-        f"{result.epsilon_data_independent:.3f} whatever the votes",
-        markup=False,
-    )
+    else:
+        _print(result)
 
 
-def _aggregator(
-    name: str,
-    teachers: int,
-    gamma: float | None,
-    sigma: float | None,
-    threshold: float | None,
-    sigma_threshold: float | None,
-) -> "Aggregator":
-    """The aggregator; what is not given is what was published for 250 teachers, for as many as there are."""
-    from tacit.core.validation import check_choice, check_count
-    from tacit.pate import ConfidentGNMax, GNMax, LNMax
-
-    check_choice("--aggregator", name, _AGGREGATORS)
-    check_count("--teachers", teachers)
-    sigma = 0.16 * teachers if sigma is None else sigma
-    if name == "lnmax":
-        return LNMax(12.5 / teachers if gamma is None else gamma)
-    if name == "gnmax":
-        return GNMax(sigma)
-    return ConfidentGNMax(
-        0.8 * teachers if threshold is None else threshold,
-        0.6 * teachers if sigma_threshold is None else sigma_threshold,
-        sigma,
-    )
+def _print(result: "PateResult") -> None:
+    answers = result.answers
+    out.print(f"{len(answers.rows)} of {len(answers.asked)} questions answered, right {result.aggregator_accuracy:.4f}")
+    if answers.out_of_budget:
+        out.print("the budget ended the questions; the student learned from what was answered")
+    if result.poll.excluded:
+        out.print(f"teachers that could not be trained and never voted: {', '.join(map(str, result.poll.excluded))}")
+    out.print(f"student accuracy {result.student_accuracy:.4f}, {result.seconds:.1f} s")
+    guarantee = f"delta {result.delta:g}, {result.neighbours.value}"
+    out.print(f"epsilon {result.epsilon_data_independent:.3f} whatever the votes ({guarantee})")
+    if result.epsilon is not None:
+        out.print(f"epsilon {result.epsilon.unsafe_value:.3f} for these votes: private, not to be published")
 
 
 def _on(data: "DataSet", device: "torch.device") -> "DataSet":

@@ -1,5 +1,6 @@
 """The networks that the recipes train, and what makes other people's networks trainable in private."""
 
+from tacit.models.norm_cnn import norm_cnn as norm_cnn
 from tacit.models.normalisation import replace_batchnorm as replace_batchnorm
 from tacit.models.recurrent import PrivateGRU as PrivateGRU
 from tacit.models.recurrent import PrivateLSTM as PrivateLSTM

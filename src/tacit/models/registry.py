@@ -7,6 +7,7 @@ from torch import nn
 
 from tacit.core.errors import InputError
 from tacit.core.validation import check_choice, check_count
+from tacit.models.norm_cnn import norm_cnn
 from tacit.models.simple import LARGE_IMAGE, fits_tanh_cnn, linear, mlp, tanh_cnn
 from tacit.models.tabular import TableColumn, table_mlp
 from tacit.models.wide_resnet import wide_resnet
@@ -29,6 +30,7 @@ def _table_mlp(input_shape: Sequence[int], classes: int) -> nn.Module:
 MODELS: Mapping[str, Callable[[Sequence[int], int], nn.Module]] = {
     "linear": _linear,
     "mlp": _mlp,
+    "norm-cnn": norm_cnn,
     "table-mlp": _table_mlp,
     "tanh-cnn": tanh_cnn,
     "wrn-16-4": wide_resnet,

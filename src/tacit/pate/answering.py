@@ -39,7 +39,7 @@ class Answers:
 
     def event(self, aggregator: Aggregator, neighbours: Neighbours) -> dp_event.DpEvent:
         """What they cost together, whatever the votes."""
-        return _event(aggregator, neighbours, len(self.asked), len(self.rows))
+        return event_of(aggregator, neighbours, len(self.asked), len(self.rows))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +153,7 @@ def _affordable(aggregator: Aggregator, questions: int, answers: int, terms: Ter
         return questions
 
     def fits(count: int) -> bool:
-        event = _event(aggregator, terms.neighbours, count, min(count, answers))
+        event = event_of(aggregator, terms.neighbours, count, min(count, answers))
         try:
             account.require(event, neighbours=terms.neighbours, unit=terms.unit)
         except BudgetExceededError:
@@ -181,7 +181,8 @@ def _largest(fits: Callable[[int], bool], most: int) -> int:
     return low
 
 
-def _event(aggregator: Aggregator, neighbours: Neighbours, questions: int, answers: int) -> dp_event.DpEvent:
+def event_of(aggregator: Aggregator, neighbours: Neighbours, questions: int, answers: int) -> dp_event.DpEvent:
+    """What so many questions and answers cost together, whatever the votes."""
     parts = ((aggregator.question_event(neighbours), questions), (aggregator.answer_event(neighbours), answers))
     return dp_event.ComposedDpEvent(
         [

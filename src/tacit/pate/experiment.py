@@ -1,4 +1,4 @@
-"""The whole of PATE on a data set: teachers on its training split, questions from its test split, a student."""
+"""The whole of PATE on a data set: voters on its training split, questions from its test split, a student."""
 
 import dataclasses
 import time
@@ -7,29 +7,31 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from tacit.accounting import epsilon as event_epsilon
-from tacit.accounting.pate import PrivateEpsilon, confident_gnmax_epsilon, gnmax_epsilon, lnmax_epsilon
+from tacit.accounting.pate import PrivateEpsilon
 from tacit.core.errors import InputError
 from tacit.core.privacy import Neighbours
 from tacit.core.randomness import Randomness
-from tacit.core.validation import check_count, check_open_unit
-from tacit.datasets import DataSet, Split
-from tacit.pate.aggregation import Aggregator, ConfidentGNMax, GNMax, LNMax
-from tacit.pate.answering import Answers, Terms, ask, random_rows
-from tacit.pate.partition import partition
-from tacit.pate.students import Student
-from tacit.pate.teachers import Teachers, TeacherTraining
-from tacit.pate.votes import Votes, count_votes
+from tacit.core.validation import check_choice, check_count, check_open_unit
+from tacit.datasets import DataSet, Split, with_features
+from tacit.datasets.features import FeatureMap
+from tacit.pate.account import data_dependent_epsilon, data_independent_epsilon
+from tacit.pate.aggregation import Aggregator
+from tacit.pate.answering import Answers, Session, Terms
+from tacit.pate.public_features import PublicFeatures
+from tacit.pate.selection import random_rows
+from tacit.pate.students import Lesson, Student
+from tacit.pate.voters import Classroom, Poll, Voters
 from tacit.training.evaluation import evaluate
 from tacit.training.threads import threads_for
 
-_MOMENTS = 128  # beyond the eight that were published: few answers want high moments
 _STUDENTS_BATCH = 500  # about, for the number of threads alone
+_INPUTS_A_DIRECTION = 6  # of public inputs: fewer would make directions of chance
 _MANY = 5000  # examples of a test split, of which a tenth is enough to test a student
 Progress = Callable[[str, float], None]
 """Told what goes on, and the share of it that is done."""
+STAGES = ("features", "votes", "student")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,32 +39,37 @@ class Pate:
     """What is done.
 
     Attributes:
-        teachers: how many.
+        voters: who votes.
         queries: how many public inputs are asked for, in a random order.
         aggregator: how noisy answers are made.
         student: how the student learns.
-        build_teacher, build_student: make their networks.
-        training: of the teachers.
-        public_share: of the test split, from its beginning, that is public and unlabelled; the rest tests the student.
-            None is nine tenths where that leaves enough, else half.
+        build_student: makes its network, on the device of the data.
+        fixed: a public map of inputs to features, such as a scattering transform; None takes inputs as they are. What
+            public inputs decide comes after it: see `PublicFeatures`.
+        directions, whitening: of those features; at most one direction for six public inputs.
+        public: which part of the test split is public and unlabelled, its ``first`` or its ``last``; the other part
+            tests the student.
+        public_share: how large that part is. None is nine tenths where that leaves enough, else half.
         delta: of the guarantee.
         seed: of everything that is public: order, first weights.
     """
 
-    teachers: int
+    voters: Voters
     queries: int
     aggregator: Aggregator
     student: Student
-    build_teacher: Callable[[], nn.Module]
     build_student: Callable[[], nn.Module]
-    training: TeacherTraining = dataclasses.field(default_factory=TeacherTraining)
+    fixed: FeatureMap | None = None
+    directions: int = 300
+    whitening: float = 0.25
+    public: str = "first"
     public_share: float | None = None
     delta: float = 1e-5
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_count("teachers", self.teachers)
         check_count("queries", self.queries)
+        check_choice("public", self.public, ("first", "last"))
         check_open_unit("delta", self.delta)
 
 
@@ -74,37 +81,42 @@ class PateResult:
         model: the student, all that leaves the building.
         student_accuracy: on the part of the test split that was not public.
         aggregator_accuracy: of the noisy answers, on what was answered.
-        plurality_accuracy: of the votes without noise on all public inputs; private.
-        epsilon: that depends on the votes; private.
+        epsilon: that depends on the votes; private. None where the aggregator has no such account.
         epsilon_data_independent: what the ledger counts, whatever the votes.
+        neighbours: for which relation.
         answers: what was asked and answered.
-        votes: of all public inputs; private.
+        poll: the votes; private.
+        truth: labels of the public inputs, which nobody has in earnest: for figures alone.
         seconds: in all.
     """
 
     model: nn.Module
     student_accuracy: float
     aggregator_accuracy: float
-    plurality_accuracy: float
-    epsilon: PrivateEpsilon
+    epsilon: PrivateEpsilon | None
     epsilon_data_independent: float
+    delta: float
+    neighbours: Neighbours
     answers: Answers
-    votes: Votes
+    poll: Poll
+    truth: np.ndarray
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; what depends on the votes without noise is named so."""
+        """Plain JSON values; an epsilon that depends on the votes is marked."""
+        private = self.epsilon is not None
         return {
             "student_accuracy": self.student_accuracy,
             "aggregator_accuracy": self.aggregator_accuracy,
-            "epsilon": self.epsilon.unsafe_value,
-            "epsilon_is_private": True,
+            "epsilon": self.epsilon_data_independent if self.epsilon is None else self.epsilon.unsafe_value,
+            "epsilon_is_private": private,
             "epsilon_data_independent": self.epsilon_data_independent,
-            "delta": self.epsilon.delta,
-            "neighbours": Neighbours.REPLACE_ONE.value,
+            "delta": self.delta,
+            "neighbours": self.neighbours.value,
             "queries": len(self.answers.asked),
             "answered": len(self.answers.rows),
             "out_of_budget": self.answers.out_of_budget,
+            "excluded_teachers": list(self.poll.excluded),
             "seconds": self.seconds,
         }
 
@@ -112,67 +124,95 @@ class PateResult:
 def run_pate(
     data: DataSet, pate: Pate, randomness: Randomness, *, terms: Terms | None = None, progress: Progress | None = None
 ) -> PateResult:
-    """Trains teachers on the training split, asks them, teaches a student and tests it.
+    """Lets voters learn from the training split, asks them, teaches a student and tests it.
 
-    The guarantee is for one record under replace-one: rows of the training split are places that are dealt out.
+    Args:
+        data: a classification; its test split holds the public inputs.
+        pate: what is done.
+        randomness: of samples and noise.
+        terms: who pays, and under which relation; the voters' own relation by default.
+        progress: is told what goes on.
+
+    Raises:
+        InputError: a relation under which one person would move more than one vote, among others.
+        BudgetExceededError: not even one question fits.
     """
     started = time.perf_counter()
     tell = progress or (lambda _doing, _share: None)
-    public, test = _divided(data.test, pate.public_share)
-    parts = partition(len(data.train), pate.teachers, seed=pate.seed)
-    teachers = Teachers.train(
-        pate.build_teacher, data.train, parts, pate.training, lambda share: tell("teachers", share)
-    )
-    votes = count_votes(teachers.predictions(public.inputs), data.classes)
-    terms = terms or Terms(neighbours=Neighbours.REPLACE_ONE)
+    terms = terms or Terms(neighbours=pate.voters.relations[0])
+    _check_relation(terms.neighbours, pate.voters)
+    public, test, room = _prepared(data, pate, tell)
     rows = random_rows(len(public), pate.queries, seed=pate.seed)
-    answers = ask(votes, rows.tolist(), pate.aggregator, randomness, terms=terms)
-    model = pate.build_student()
-    answered = Split(public.inputs[answers.rows], torch.from_numpy(answers.labels).to(public.targets.device))
-    with threads_for(model, _STUDENTS_BATCH):
-        pate.student.teach(
-            model, answered, public.inputs, seed=pate.seed, progress=lambda share: tell("student", share)
-        )
+    poll = pate.voters.poll(
+        room, rows.tolist(), randomness, seed=pate.seed, progress=lambda share: tell("votes", share)
+    )
+    answers = Session(poll.unsafe_votes, randomness, terms).ask(
+        rows.tolist(), pate.aggregator, tested=poll.unsafe_tested
+    )
+    model = _taught(pate, public.inputs, room.question_features, answers, lambda share: tell("student", share))
     truth = public.targets.cpu().numpy()
     return PateResult(
         model=model,
         student_accuracy=evaluate(model, test, "classification"),
         aggregator_accuracy=float(np.mean(answers.labels == truth[answers.rows])),
-        plurality_accuracy=float(np.mean(votes.argmax(1) == truth)),
-        epsilon=data_dependent_epsilon(votes, answers, pate.aggregator, pate.delta),
-        epsilon_data_independent=event_epsilon(
-            answers.event(pate.aggregator, terms.neighbours), pate.delta, neighbours=terms.neighbours
-        ),
+        epsilon=data_dependent_epsilon(poll.unsafe_votes, answers, pate.aggregator, pate.delta),
+        epsilon_data_independent=data_independent_epsilon(answers, pate.aggregator, pate.delta, terms.neighbours),
+        delta=pate.delta,
+        neighbours=terms.neighbours,
         answers=answers,
-        votes=votes,
+        poll=poll,
+        truth=truth,
         seconds=time.perf_counter() - started,
     )
 
 
-def data_dependent_epsilon(votes: Votes, answers: Answers, aggregator: Aggregator, delta: float) -> PrivateEpsilon:
-    """Epsilon of these answers where teachers agree as they do; private, since it tells how they agree."""
-    asked = votes[answers.asked]
-    if isinstance(aggregator, LNMax):
-        return lnmax_epsilon(asked, aggregator.gamma, delta, np.arange(1, _MOMENTS + 1))
-    if isinstance(aggregator, GNMax):
-        return gnmax_epsilon(asked, aggregator.sigma, delta)
-    if isinstance(aggregator, ConfidentGNMax):
-        return confident_gnmax_epsilon(
-            asked,
-            np.isin(answers.asked, answers.rows),
-            delta,
-            threshold=aggregator.threshold,
-            sigma1=aggregator.sigma_threshold,
-            sigma2=aggregator.sigma,
+def _check_relation(neighbours: Neighbours, voters: Voters) -> None:
+    if neighbours not in voters.relations:
+        known = ", ".join(relation.value for relation in voters.relations)
+        raise InputError(
+            f"neighbours={neighbours.value!r}: these voters protect under {known}, since records are dealt out by "
+            "their places. Take one of these, or name the owners of the records."
         )
-    raise InputError(f"aggregator={aggregator.name!r}: has no account that depends on the votes.")
 
 
-def _divided(split: Split, share: float | None) -> tuple[Split, Split]:
+def _prepared(data: DataSet, pate: Pate, tell: Progress) -> tuple[Split, Split, Classroom]:
+    """The public inputs, the test examples, and what voters see."""
+    public, test = _divided(data.test, pate)
+    tell("features", 0.0)
+    mapped = data if pate.fixed is None else with_features(data, pate.fixed)
+    questions = _divided(mapped.test, pate)[0].inputs
+    directions = max(1, min(pate.directions, len(questions) // _INPUTS_A_DIRECTION))
+    features = PublicFeatures.learn(questions, directions=directions, whitening=pate.whitening)
+    tell("features", 0.5)
+    room = Classroom(
+        records=data.train,
+        features=features(mapped.train.inputs),
+        questions=public.inputs,
+        question_features=features(questions),
+        classes=data.classes,
+    )
+    tell("features", 1.0)
+    return public, test, room
+
+
+def _taught(
+    pate: Pate, inputs: Tensor, features: Tensor, answers: Answers, progress: Callable[[float], None]
+) -> nn.Module:
+    model = pate.build_student()
+    rows, labels = (torch.from_numpy(values).to(inputs.device) for values in (answers.rows, answers.labels))
+    with threads_for(model, _STUDENTS_BATCH):
+        pate.student.teach(model, Lesson(inputs, features, rows, labels), seed=pate.seed, progress=progress)
+    return model
+
+
+def _divided(split: Split, pate: Pate) -> tuple[Split, Split]:
     """The public inputs, and those to test on."""
+    share = pate.public_share
     if share is None:
         share = 0.9 if len(split) >= _MANY else 0.5
     count = round(check_open_unit("public_share", share) * len(split))
     if not 0 < count < len(split):
         raise InputError(f"public_share={share}: leaves {count} of {len(split)} test examples public. Take another.")
-    return Split(*split[:count]), Split(*split[count:])
+    if pate.public == "first":
+        return Split(*split[:count]), Split(*split[count:])
+    return Split(*split[-count:]), Split(*split[:-count])

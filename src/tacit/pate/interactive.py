@@ -34,7 +34,6 @@ from tacit.core.errors import InputError
 from tacit.core.privacy import Neighbours
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_choice, check_count, check_open_unit
-from tacit.datasets import Split
 from tacit.pate.aggregation import ConfidentGNMax
 from tacit.pate.answering import Answers, Session, Terms
 from tacit.pate.selection import (
@@ -45,7 +44,7 @@ from tacit.pate.selection import (
     random_rows,
     student_probabilities,
 )
-from tacit.pate.students.student import Progress, Student
+from tacit.pate.students.student import Lesson, Progress, Student, part_of
 from tacit.pate.votes import Votes
 
 ORDERS = ("random", "least-confident")
@@ -157,6 +156,7 @@ class Conversation:
 def converse(
     votes: Votes,
     inputs: Tensor,
+    features: Tensor,
     build: Callable[[], nn.Module],
     student: Student,
     how: Interaction,
@@ -170,7 +170,7 @@ def converse(
 
     Args:
         votes: on all public inputs, ``[rows, classes]``; private.
-        inputs: the public inputs.
+        inputs, features: the public inputs, and features of them as in `Lesson`.
         build: makes the student's network anew in every round, on the device of the inputs, so that an early error
             does not stay.
         student: how it learns.
@@ -194,8 +194,8 @@ def converse(
     rounds = [_opening_round(session, random_rows(len(votes), how.questions[0], seed=seed), how)]
 
     def taught() -> nn.Module:
-        model, tell = build(), _part_of(progress, len(rounds) - 1, len(how.questions))
-        student.teach(model, _lessons(rounds, inputs), inputs, seed=seed, progress=tell)
+        model, tell = build(), part_of(progress or (lambda _share: None), len(rounds) - 1, len(how.questions))
+        student.teach(model, _lesson(rounds, inputs, features), seed=seed, progress=tell)
         return model
 
     model = taught()
@@ -231,11 +231,12 @@ def _opening_round(session: Session, rows: Rows, how: Interaction) -> Round:
     return Round(how.opening, answers, np.zeros_like(session.votes[answers.asked]), nothing, nothing)
 
 
-def _lessons(rounds: Sequence[Round], inputs: Tensor) -> Split:
+def _lesson(rounds: Sequence[Round], inputs: Tensor, features: Tensor) -> Lesson:
     """What teachers answered and what a student may answer itself, all rounds together."""
     rows = np.concatenate([part for one in rounds for part in (one.answers.rows, one.own_rows)])
     labels = np.concatenate([part for one in rounds for part in (one.answers.labels, one.own_labels)])
-    return Split(inputs[torch.from_numpy(rows).to(inputs.device)], torch.from_numpy(labels).to(inputs.device))
+    rows_here, labels_here = (torch.from_numpy(values).to(inputs.device) for values in (rows, labels))
+    return Lesson(inputs, features, rows_here, labels_here)
 
 
 def _divergences(one: Round, votes: Votes) -> npt.NDArray[np.float64]:
@@ -248,11 +249,3 @@ def _divergences(one: Round, votes: Votes) -> npt.NDArray[np.float64]:
         baseline=one.expected,
     )
     return np.asarray(each.sum(axis=0))
-
-
-def _part_of(progress: Progress | None, number: int, rounds: int) -> Progress:
-    def tell(share: float) -> None:
-        if progress is not None:
-            progress((number + share) / rounds)
-
-    return tell

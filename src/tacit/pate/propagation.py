@@ -12,6 +12,7 @@ from tacit.core.errors import InputError
 from tacit.core.validation import check_count, check_open_unit, check_positive
 
 _BLOCK = 1024
+_FEWEST, _SHARE = 5, 100  # links, and inputs for each further one: more would join classes
 Labels = npt.NDArray[np.int64]
 Distributions = npt.NDArray[np.float64]
 """``[rows, classes]``, each row adding up to 1."""
@@ -27,7 +28,7 @@ class Propagation:
     swallowed by its neighbours.
 
     Attributes:
-        links: of each input.
+        links: of each input; fewer where there are few inputs, a hundredth of them but at least 5.
         width: w.
         spread: :math:`\alpha`.
         rounds: of spreading.
@@ -71,7 +72,7 @@ class Propagation:
 
     def _matrix(self, features: Tensor) -> sparse.csr_array:
         unit = torch.nn.functional.normalize(features.float(), dim=1)
-        links = min(self.links, len(unit) - 1)
+        links = min(self.links, max(_FEWEST, len(unit) // _SHARE), len(unit) - 1)
         weights, places = [], []
         for start in range(0, len(unit), _BLOCK):
             cosines = unit[start : start + _BLOCK] @ unit.t()

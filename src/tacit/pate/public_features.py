@@ -12,7 +12,6 @@ from torch import Tensor
 
 from tacit.core.errors import InputError
 from tacit.core.validation import check_count, check_non_negative
-from tacit.datasets.features import FeatureMap
 
 _AT_ONCE = 4096
 
@@ -25,23 +24,18 @@ class PublicFeatures:
     :math:`v_i`, a row x becomes :math:`z_i = \lambda_i^{-a} v_i^T (x - m)`, then :math:`\sqrt d\, z / \lVert z \rVert`.
 
     Args:
-        fixed: a public map before all that, such as a scattering transform; None takes the inputs as they are.
         mean, directions: m and, in columns, :math:`\lambda_i^{-a} v_i`.
     """
 
-    fixed: FeatureMap | None
     mean: Tensor
     directions: Tensor
 
     @classmethod
-    def learn(
-        cls, public: Tensor, *, fixed: FeatureMap | None = None, directions: int = 300, whitening: float = 0.35
-    ) -> "PublicFeatures":
-        """From public inputs; never from private ones.
+    def learn(cls, public: Tensor, *, directions: int = 300, whitening: float = 0.35) -> "PublicFeatures":
+        """From public inputs, or what a public map makes of them; never from private ones.
 
         Args:
             public: inputs, as many as there are.
-            fixed: a public map before all that.
             directions: d, how many to keep; fewer where rows have fewer numbers, or there are fewer rows.
             whitening: a; 0 leaves lengths as they are, 0.5 makes all directions alike.
         """
@@ -49,12 +43,12 @@ class PublicFeatures:
             raise InputError("public=0: there are no public inputs. PATE needs some to ask for.")
         check_count("directions", directions)
         check_non_negative("whitening", whitening)
-        rows = _mapped(public, fixed)
+        rows = public.flatten(1).float()
         found = PCA(min(directions, *rows.shape), svd_solver="randomized", random_state=0).fit(rows.cpu().numpy())
         variance = torch.from_numpy(found.explained_variance_).double().clamp_min(1e-12)
         scaled = torch.from_numpy(found.components_).double().t() * variance.pow(-whitening)
         mean = torch.from_numpy(found.mean_)
-        return cls(fixed, mean.to(rows), scaled.to(rows))
+        return cls(mean.to(rows), scaled.to(rows))
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """``[rows, directions]``, each row by itself."""
@@ -62,13 +56,7 @@ class PublicFeatures:
         return torch.cat(parts) if parts else self.mean.new_zeros(0, self.directions.shape[1])
 
     def _few(self, inputs: Tensor) -> Tensor:
-        rows = (_mapped(inputs, self.fixed) - self.mean) @ self.directions
+        rows = (inputs.flatten(1).float() - self.mean) @ self.directions
         length: Tensor = rows.norm(dim=1, keepdim=True)
         scaled: Tensor = rows * (self.directions.shape[1] ** 0.5 / length.clamp_min(1e-12))
         return scaled
-
-
-def _mapped(inputs: Tensor, fixed: FeatureMap | None) -> Tensor:
-    if fixed is None:
-        return inputs.flatten(1).float()
-    return torch.cat([fixed(part).flatten(1) for part in torch.split(inputs, _AT_ONCE)])

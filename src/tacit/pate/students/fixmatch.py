@@ -8,7 +8,7 @@ from torch import Generator, Tensor, nn
 
 from tacit.core.validation import check_count, check_open_unit, check_positive
 from tacit.datasets import Split
-from tacit.pate.students.student import Progress, batch_of, check_answers, slightly_changed, strongly_changed
+from tacit.pate.students.student import Lesson, Progress, batch_of, slightly_changed, strongly_changed
 from tacit.training.averaging import WeightAverage
 
 
@@ -54,9 +54,9 @@ class FixMatch:
         """The name on the command line."""
         return "fixmatch"
 
-    def teach(self, model: nn.Module, answered: Split, unlabelled: Tensor, *, seed: int, progress: Progress) -> None:
+    def teach(self, model: nn.Module, lesson: Lesson, *, seed: int, progress: Progress) -> None:
         """Trains the model, in place."""
-        check_answers(answered)
+        answered, unlabelled = lesson.answered, lesson.inputs
         generator = torch.Generator(device=unlabelled.device).manual_seed(seed)
         optimizer = torch.optim.AdamW(model.parameters(), lr=self.learning_rate)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)

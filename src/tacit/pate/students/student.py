@@ -1,5 +1,6 @@
 """What a student is, and what students share."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Protocol
 
@@ -11,6 +12,32 @@ from tacit.datasets import Split
 from tacit.training.augmentation import random_affine
 
 Progress = Callable[[float], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Lesson:
+    """What a student learns from; all of it public.
+
+    Attributes:
+        inputs: all public inputs.
+        features: of them, ``[inputs, numbers]``, such that what is near in angle is alike.
+        rows: which inputs have an answer; one may have several.
+        labels: the noisy answers.
+    """
+
+    inputs: Tensor
+    features: Tensor
+    rows: Tensor
+    labels: Tensor
+
+    def __post_init__(self) -> None:
+        if len(self.rows) == 0:
+            raise InputError("answered=0: no question was answered. Ask more questions, or give them a larger budget.")
+
+    @property
+    def answered(self) -> Split:
+        """The inputs with an answer, and their answers."""
+        return Split(self.inputs[self.rows], self.labels)
 
 
 class Student(Protocol):
@@ -25,23 +52,16 @@ class Student(Protocol):
         """The name on the command line."""
         ...
 
-    def teach(self, model: nn.Module, answered: Split, unlabelled: Tensor, *, seed: int, progress: Progress) -> None:
+    def teach(self, model: nn.Module, lesson: Lesson, *, seed: int, progress: Progress) -> None:
         """Trains the model, in place.
 
         Args:
             model: where to begin; on the device of the data.
-            answered: public inputs with their noisy answers.
-            unlabelled: all public inputs; those that were answered may be among them.
+            lesson: the public inputs and the answers.
             seed: of order and augmentation.
             progress: is told the share that is done.
         """
         ...
-
-
-def check_answers(answered: Split) -> None:
-    """Refuses to learn from nothing."""
-    if len(answered) == 0:
-        raise InputError("answered=0: no question was answered. Ask more questions, or give them a larger budget.")
 
 
 def slightly_changed(inputs: Tensor, generator: Generator) -> Tensor:
@@ -62,3 +82,22 @@ def strongly_changed(inputs: Tensor, generator: Generator) -> Tensor:
 def batch_of(count: int, size: int, generator: Generator, device: torch.device) -> Tensor:
     """Row numbers, drawn with replacement."""
     return torch.randint(count, (size,), generator=generator, device=device)
+
+
+def last_features(model: nn.Module, inputs: Tensor) -> Tensor:
+    """What enters the model's last linear layer, ``[inputs, numbers]``."""
+    linear = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+    if not linear:
+        raise InputError("model: has no linear layer whose inputs a generator could match. Take another student.")
+    seen: list[Tensor] = []
+    hook = linear[-1].register_forward_pre_hook(lambda _layer, arguments: seen.append(arguments[0]))
+    try:
+        model(inputs)
+    finally:
+        hook.remove()
+    return seen[-1].flatten(1)
+
+
+def part_of(progress: Progress, done: int, parts: int) -> Progress:
+    """The progress of one of several parts that take equally long."""
+    return lambda share: progress((done + share) / parts)

@@ -4,11 +4,10 @@ import dataclasses
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from tacit.core.validation import check_count, check_positive
-from tacit.datasets import Split
-from tacit.pate.students.student import Progress, batch_of, check_answers, slightly_changed
+from tacit.pate.students.student import Lesson, Progress, batch_of, slightly_changed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,10 +34,9 @@ class Supervised:
         """The name on the command line."""
         return "supervised"
 
-    def teach(self, model: nn.Module, answered: Split, unlabelled: Tensor, *, seed: int, progress: Progress) -> None:
+    def teach(self, model: nn.Module, lesson: Lesson, *, seed: int, progress: Progress) -> None:
         """Trains the model, in place."""
-        del unlabelled
-        check_answers(answered)
+        answered = lesson.answered
         device = answered.inputs.device
         generator = torch.Generator(device=device).manual_seed(seed)
         optimizer = torch.optim.AdamW(model.parameters(), lr=self.learning_rate)
