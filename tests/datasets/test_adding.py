@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.core.errors import InputError
-from tacit.datasets import adding
+from tacit.datasets.adding import adding
 
 
 @settings(max_examples=30, deadline=None)

@@ -7,7 +7,7 @@ import torch
 
 from tacit.core.errors import InputError
 from tacit.core.plain import to_json
-from tacit.datasets import adding
+from tacit.datasets.adding import adding
 from tacit.models import SequenceReader
 from tacit.recipes import RECIPES, Conditions, run_recipe
 from tacit.recipes.sweeping import read_axes, run_sweep

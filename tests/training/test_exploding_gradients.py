@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from tacit.clipping import Tanh
-from tacit.datasets import DataSet, adding
+from tacit.datasets import DataSet
+from tacit.datasets.adding import adding
 from tacit.gradients import clipped_grad
 from tacit.models import SequenceReader
 from tacit.plan import DPSGD
