@@ -17,7 +17,6 @@ from tacit.core.privacy import Neighbours, PrivacyUnit
 from tacit.core.randomness import Randomness
 from tacit.ledger import Account, Reservation, repeated, unlimited
 from tacit.pate.aggregation import Aggregator
-from tacit.pate.selection import random_rows as random_rows
 from tacit.pate.votes import Votes
 
 
