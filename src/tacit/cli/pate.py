@@ -1,5 +1,6 @@
 """``tacit pate``: teachers, votes and a student."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,8 +11,10 @@ from tacit.cli.devices import Device, find_device
 if TYPE_CHECKING:
     import torch
 
+    from tacit.core.privacy import PrivacyUnit
     from tacit.datasets import DataSet
-    from tacit.pate.experiment import PateResult
+    from tacit.pate.experiment import Pate, PateResult
+    from tacit.training.run_folder import RunFolder
 
 
 def pate(  # noqa: PLR0913 - one parameter for each option
@@ -44,6 +47,9 @@ def pate(  # noqa: PLR0913 - one parameter for each option
     ledger: Annotated[str | None, typer.Option(help="The ledger that the budget comes from.")] = None,
     device: Annotated[Device, typer.Option(help="Where to train.")] = Device.AUTO,
     seed: Annotated[int, typer.Option(help="Of everything that is public.")] = 0,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the run; a new one in runs/ unless told.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Teachers on disjoint parts vote on public inputs, noise hides each of them, and a student learns the answers."""
@@ -55,6 +61,7 @@ def pate(  # noqa: PLR0913 - one parameter for each option
     from tacit.pate.answering import Terms
     from tacit.pate.experiment import STAGES, run_pate
     from tacit.pate.settings import Choices, pate_settings
+    from tacit.training.run_folder import RunFolder
 
     choices = Choices(
         teachers=teachers,
@@ -78,6 +85,7 @@ def pate(  # noqa: PLR0913 - one parameter for each option
     plan = pate_settings(data, choices)
     account = None if ledger is None else Ledger.open(ledger).account(dataset)
     terms = Terms(account, plan.voters.relations[0] if account is None else account.neighbours, run=f"pate {dataset}")
+    folder = RunFolder.create(out_folder, f"pate-{dataset}")
     with Progress(console=err, transient=True) as bar:
         tasks = {doing: bar.add_task(doing, total=1.0) for doing in STAGES}
         result = run_pate(
@@ -87,10 +95,33 @@ def pate(  # noqa: PLR0913 - one parameter for each option
             terms=terms,
             progress=lambda doing, share: bar.update(tasks[doing], completed=share),
         )
+    pages = _write(folder, result, plan, dataset, terms.unit)
     if json:
-        print_json(result.to_dict())
+        print_json({**result.to_dict(), "run": str(folder.path), **pages})
     else:
         _print(result)
+        out.print(f"run     {folder.path}")
+        out.print(f"report  {pages['page']}; for the owner of the data alone: {pages['private_page']}")
+
+
+def _write(
+    folder: "RunFolder", result: "PateResult", plan: "Pate", dataset: str, unit: "PrivacyUnit"
+) -> dict[str, str]:
+    """Leaves the student, its record and two pages: one to publish, one for the owner of the data."""
+    from tacit.pate.record import private_record, public_record
+    from tacit.reporting.pate_page import write_pate_page
+    from tacit.training.run_folder import command_line, hardware, now, versions
+
+    device = next(result.model.parameters()).device
+    about = {"created": now(), "command": command_line(), "versions": versions(), "hardware": hardware(device)}
+    record = {**public_record(result, plan, dataset=dataset, unit=unit), **about}
+    folder.write_run(record)
+    folder.save_model(result.model)
+    owners = {**record, "private": private_record(result, plan)}
+    return {
+        "page": str(write_pate_page(record, folder.path / "report.html", public=True)),
+        "private_page": str(write_pate_page(owners, folder.path / "private.html")),
+    }
 
 
 def _print(result: "PateResult") -> None:

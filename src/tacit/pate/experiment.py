@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -28,6 +29,7 @@ from tacit.training.threads import threads_for
 
 _STUDENTS_BATCH = 500  # about, for the number of threads alone
 _INPUTS_A_DIRECTION = 6  # of public inputs: fewer would make directions of chance
+_CURVE_POINTS = 20
 _MANY = 5000  # examples of a test split, of which a tenth is enough to test a student
 Progress = Callable[[str, float], None]
 """Told what goes on, and the share of it that is done."""
@@ -87,6 +89,7 @@ class PateResult:
         answers: what was asked and answered.
         poll: the votes; private.
         truth: labels of the public inputs, which nobody has in earnest: for figures alone.
+        student_curve: steps, and the student's accuracy on the same examples after them.
         seconds: in all.
     """
 
@@ -99,7 +102,8 @@ class PateResult:
     neighbours: Neighbours
     answers: Answers
     poll: Poll
-    truth: np.ndarray
+    truth: npt.NDArray[np.int64]
+    student_curve: tuple[tuple[int, float], ...]
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
@@ -149,7 +153,11 @@ def run_pate(
     answers = Session(poll.unsafe_votes, randomness, terms).ask(
         rows.tolist(), pate.aggregator, tested=poll.unsafe_tested
     )
-    model = _taught(pate, public.inputs, room.question_features, answers, lambda share: tell("student", share))
+    model = pate.build_student()
+    lesson = _lesson(public.inputs, room.question_features, answers)
+    curve = _Curve(model, test, lambda share: tell("student", share))
+    with threads_for(model, _STUDENTS_BATCH):
+        pate.student.teach(model, lesson, seed=pate.seed, progress=curve.progress)
     truth = public.targets.cpu().numpy()
     return PateResult(
         model=model,
@@ -162,6 +170,7 @@ def run_pate(
         answers=answers,
         poll=poll,
         truth=truth,
+        student_curve=tuple(curve.points),
         seconds=time.perf_counter() - started,
     )
 
@@ -195,14 +204,24 @@ def _prepared(data: DataSet, pate: Pate, tell: Progress) -> tuple[Split, Split, 
     return public, test, room
 
 
-def _taught(
-    pate: Pate, inputs: Tensor, features: Tensor, answers: Answers, progress: Callable[[float], None]
-) -> nn.Module:
-    model = pate.build_student()
+def _lesson(inputs: Tensor, features: Tensor, answers: Answers) -> Lesson:
     rows, labels = (torch.from_numpy(values).to(inputs.device) for values in (answers.rows, answers.labels))
-    with threads_for(model, _STUDENTS_BATCH):
-        pate.student.teach(model, Lesson(inputs, features, rows, labels), seed=pate.seed, progress=progress)
-    return model
+    return Lesson(inputs, features, rows, labels)
+
+
+class _Curve:
+    """The student's accuracy now and then, while it learns."""
+
+    def __init__(self, model: nn.Module, test: Split, tell: Callable[[float], None]) -> None:
+        self._model, self._test, self._tell, self._steps = model, test, tell, 0
+        self.points: list[tuple[int, float]] = []
+
+    def progress(self, share: float) -> None:
+        """Counts a step, and tests where a further part of the way is done."""
+        self._steps += 1
+        if share * _CURVE_POINTS >= len(self.points) + 1:
+            self.points.append((self._steps, evaluate(self._model, self._test, "classification")))
+        self._tell(share)
 
 
 def _divided(split: Split, pate: Pate) -> tuple[Split, Split]:

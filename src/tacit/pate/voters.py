@@ -47,11 +47,13 @@ class Poll:
     Attributes:
         unsafe_votes: ``[questions, classes]``, for answers.
         unsafe_tested: the same for tests of how many agree; with trained teachers the same votes.
+        voters: how many vote on a question; of nearest records at most so many, which is public.
         excluded: teachers that never vote, since they could not be trained.
     """
 
     unsafe_votes: Votes
     unsafe_tested: Votes
+    voters: int
     excluded: tuple[int, ...] = ()
 
 
@@ -191,9 +193,9 @@ class NearestRecords:
         for share, purpose in ((0.5, "answer"), (1.0, "test")):
             found.append(self.knn.votes(records, room.question_features, rows, room.classes, own, purpose=purpose))
             progress(share)
-        return Poll(found[0], found[1])
+        return Poll(found[0], found[1], self.knn.voters)
 
 
 def _polled(teachers: LinearTeachers | Teachers | EstimatorTeachers, inputs: Tensor, classes: int) -> Poll:
     votes = count_votes(teachers.predictions(inputs), classes)
-    return Poll(votes, votes, teachers.excluded)
+    return Poll(votes, votes, teachers.count, teachers.excluded)
