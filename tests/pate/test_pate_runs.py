@@ -1,0 +1,212 @@
+"""Whole runs of PATE: who votes, under which relation, what is told and what stays private."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from sklearn.naive_bayes import GaussianNB
+from torch import nn
+
+from tacit.accounting import epsilon
+from tacit.core.errors import InputError
+from tacit.core.privacy import Neighbours, PrivacyUnit
+from tacit.core.randomness import Randomness
+from tacit.datasets import DataSet, Split
+from tacit.pate.account import data_dependent_epsilon, data_independent_epsilon, first, published_epsilon
+from tacit.pate.aggregation import ConfidentGNMax, GNMax, LNMax
+from tacit.pate.answering import Answers, Terms, event_of
+from tacit.pate.calibration import calibrated_knn
+from tacit.pate.ensemble import Fitting
+from tacit.pate.experiment import STAGES, Pate, run_pate
+from tacit.pate.neighbours import PrivateKNN
+from tacit.pate.record import private_record, public_record
+from tacit.pate.settings import Choices, pate_settings
+from tacit.pate.students import Supervised
+from tacit.pate.teachers import TeacherTraining
+from tacit.pate.voters import EstimatorVoters, LinearVoters, NearestRecords, NetworkVoters, Shares
+
+CLASSES = 3
+KNN = PrivateKNN(0.5, 15, ConfidentGNMax(threshold=8, sigma_threshold=2, sigma=1))
+QUIET = GNMax(0.5)
+UNIT = PrivacyUnit()
+
+
+def clouds() -> DataSet:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, CLASSES, 500)
+    rows = torch.from_numpy(3 * np.eye(CLASSES)[labels] + 0.5 * rng.normal(size=(500, CLASSES))).float()
+    targets = torch.from_numpy(labels)
+    return DataSet("clouds", Split(rows[:300], targets[:300]), Split(rows[300:], targets[300:]), CLASSES, (3,), "made")
+
+
+def network() -> nn.Module:
+    return nn.Linear(CLASSES, CLASSES)
+
+
+def pate(voters=None, aggregator=QUIET, **changes) -> Pate:
+    plan = Pate(
+        voters=voters or LinearVoters(Shares(10)),
+        queries=40,
+        aggregator=aggregator,
+        student=Supervised(steps=80, learning_rate=0.05),
+        build_student=network,
+        whitening=0.0,
+    )
+    return dataclasses.replace(plan, **changes)
+
+
+@pytest.mark.parametrize(
+    ("voters", "aggregator"),
+    [
+        (LinearVoters(Shares(10)), QUIET),
+        (NetworkVoters(Shares(10), network, TeacherTraining(Fitting(steps=60, learning_rate=0.05))), QUIET),
+        (EstimatorVoters(Shares(10), GaussianNB()), QUIET),
+        (LinearVoters(Shares(10, owners=[f"user {row // 3}" for row in range(300)])), QUIET),
+        (NearestRecords(KNN), KNN),
+    ],
+    ids=["linear", "network", "estimator", "by user", "nearest"],
+)
+def test_every_kind_of_voter_teaches_a_student(voters, aggregator):
+    told: dict[str, float] = {}
+    result = run_pate(clouds(), pate(voters, aggregator), Randomness(), progress=told.__setitem__)
+    assert result.student_accuracy > 0.9
+    assert result.aggregator_accuracy > 0.9
+    assert result.neighbours is voters.relations[0]
+    assert told == dict.fromkeys(STAGES, 1.0)
+    assert result.student_curve[-1][1] == pytest.approx(result.student_accuracy)
+
+
+def test_the_other_part_of_the_test_split_can_be_public():
+    data = clouds()
+    results = [run_pate(data, pate(public=public), Randomness()) for public in ("first", "last")]
+    assert results[0].truth.tolist() == data.test.targets[:100].tolist()
+    assert results[1].truth.tolist() == data.test.targets[100:].tolist()
+
+
+def test_places_protect_against_replacement_only():
+    with pytest.raises(InputError, match="neighbours='add-remove': these voters protect under replace-one, zero-out"):
+        run_pate(clouds(), pate(), Randomness(), terms=Terms(neighbours=Neighbours.ADD_REMOVE))
+    with_owners = pate(LinearVoters(Shares(10, owners=range(300))))
+    terms = Terms(neighbours=Neighbours.ADD_REMOVE)
+    assert run_pate(clouds(), with_owners, Randomness(), terms=terms).neighbours is Neighbours.ADD_REMOVE
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"public_share": 0.001}, "public_share=0.001: leaves 0 of 200 test examples public"),
+        ({"voters": LinearVoters(Shares(301))}, "teachers=301: must be at most the 300 records"),
+        ({"voters": LinearVoters(Shares(10, owners=["one"]))}, "owners=1: must be one for each of the 300 records"),
+    ],
+)
+def test_bad_runs_are_refused(change, message):
+    with pytest.raises(InputError, match=message):
+        run_pate(clouds(), pate(**change), Randomness())
+
+
+def test_what_is_told_holds_nothing_of_the_votes():
+    """The public record is a function of the answers: other votes with the same answers give the same record."""
+    plan = pate()
+    result = run_pate(clouds(), plan, Randomness())
+    votes = result.poll.unsafe_votes
+    poll = dataclasses.replace(result.poll, unsafe_votes=votes[::-1].copy(), unsafe_tested=votes)
+    other = dataclasses.replace(result, poll=poll, epsilon=None)
+    records = [public_record(one, plan, dataset="clouds", unit=UNIT) for one in (result, other)]
+    assert json.dumps(records[0]) == json.dumps(records[1])
+    assert "epsilon" not in records[0]
+    assert "for one example under the replace-one relation" in records[0]["statement"]["sentence"]
+
+
+def test_the_private_record_counts_the_votes():
+    plan = pate()
+    result = run_pate(clouds(), plan, Randomness())
+    found = private_record(result, plan)
+    votes = result.poll.unsafe_votes
+    assert sum(found["agreement_histogram"]) == len(votes) == 100
+    assert found["plurality_accuracy"] == np.mean(votes.argmax(1) == result.truth)
+    top = [sorted(row) for row in votes.tolist()]
+    assert found["gaps"] == [row[-1] - row[-2] for row in top]
+    assert found["epsilon_by_queries"][-1]["epsilon"] == pytest.approx(result.epsilon.unsafe_value)
+    assert found["aggregate_accuracy_by_gamma"][-1] > found["aggregate_accuracy_by_gamma"][0] + 0.3
+
+
+def answers(count: int, answered: int) -> Answers:
+    asked = np.arange(count)
+    return Answers(asked, asked[:answered], np.zeros(answered, dtype=np.int64), out_of_budget=False)
+
+
+def test_the_first_questions_cost_less():
+    whole = answers(40, 30)
+    assert first(whole, 10).rows.tolist() == list(range(10))
+    assert len(first(whole, 35).rows) == 30
+    costs = [data_independent_epsilon(first(whole, count), QUIET, 1e-5, Neighbours.REPLACE_ONE) for count in (0, 5, 40)]
+    assert costs[0] == 0 < costs[1] < costs[2]
+
+
+def test_samples_have_no_account_that_depends_on_votes():
+    votes = np.full((40, 3), 5)
+    assert data_dependent_epsilon(votes, answers(40, 40), KNN, 1e-5) is None
+
+
+def agreeing(count: int) -> np.ndarray:
+    return np.tile([240, 6, 4], (count, 1))
+
+
+@pytest.mark.parametrize("aggregator", [GNMax(40.0), ConfidentGNMax(200.0, 150.0, 40.0)])
+def test_a_published_epsilon_bounds_the_private_one_and_stays_below_the_independent_one(aggregator):
+    votes, given = agreeing(300), answers(300, 300)
+    private = data_dependent_epsilon(votes, given, aggregator, 1e-5).unsafe_value
+    public = data_independent_epsilon(given, aggregator, 1e-5, Neighbours.REPLACE_ONE)
+    published = [
+        published_epsilon(votes, given, aggregator, 1e-5, Randomness(unsafe_seed=seed)).epsilon for seed in range(20)
+    ]
+    assert len(set(published)) > 1
+    assert private < min(published)
+    assert max(published) < public
+
+
+def test_epsilons_of_laplace_noise_are_not_published():
+    with pytest.raises(InputError, match="aggregator='lnmax': its epsilon cannot be published"):
+        published_epsilon(agreeing(5), answers(5, 5), LNMax(0.05), 1e-5, Randomness())
+
+
+@pytest.mark.parametrize("wanted", [0.5, 3.0])
+def test_noise_is_calibrated_to_the_whole_cost(wanted):
+    found = calibrated_knn(60_000, 100, epsilon=wanted, delta=1e-5)
+    assert found.voters == 100
+
+    def cost(how: PrivateKNN) -> float:
+        event = event_of(how, Neighbours.ADD_REMOVE, 100, 100)
+        return epsilon(event, 1e-5, neighbours=Neighbours.ADD_REMOVE)
+
+    assert 0.99 * wanted < cost(found) <= wanted
+    less = dataclasses.replace(found.confident, sigma=0.95 * found.confident.sigma)
+    assert cost(dataclasses.replace(found, confident=less)) > wanted
+
+
+def test_defaults_scale_the_published_noise_with_the_teachers():
+    data = clouds()
+    plans = {
+        name: pate_settings(data, Choices(teachers=100, aggregator=name)).aggregator
+        for name in ("lnmax", "gnmax", "confident-gnmax")
+    }
+    assert plans["lnmax"] == LNMax(0.125)
+    assert plans["gnmax"] == GNMax(16.0)
+    assert plans["confident-gnmax"] == ConfidentGNMax(80.0, 60.0, 16.0)
+    told = Choices(aggregator="private-knn", sigma=3.0, threshold=4.0, voters=9)
+    assert pate_settings(data, told).aggregator.confident.sigma == 3.0
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"aggregator": "mean"}, "aggregator='mean': must be one of"),
+        ({"epsilon": 1.0}, "epsilon=1: sets the noise of private-knn alone"),
+        ({"aggregator": "private-knn", "epsilon": 1.0, "sigma": 2.0}, "epsilon=1: sets the noise, and so does sigma"),
+    ],
+)
+def test_choices_that_do_not_fit_are_refused(choices, message):
+    with pytest.raises(InputError, match=message):
+        pate_settings(clouds(), Choices(**choices))
