@@ -42,7 +42,9 @@ from tacit.linear.shrinkage import MomentNoise, shrunk_solution
 from tacit.mechanisms import DiscreteLaplace, grid_l1_sensitivity
 
 REPAIRS = ("shrink", "regularise")
-_STEPS = 1 << 24  # into which one row's L1 bound is divided, at least: rounding to them costs next to nothing
+# Into how many steps one row's L1 bound is divided: rounding each coefficient may move it by a step more, which these
+# make small, and accountants take longer for finer steps.
+_LEAST_STEPS, _STEPS_A_COEFFICIENT = 1 << 16, 1 << 7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +104,7 @@ class Functional:
         half = np.zeros((problem.size, problem.size))
         half[upper] = noised / 2
         gram, cross = half + half.T, _released(2 * moments.cross, linear, spending) / 2
-        solution = self._solve(gram, cross, _noise(spending.mechanisms, quadratic, linear))
+        solution = self._solve(gram, cross, _noise(problem, spending.mechanisms))
         return as_class_scores(2 * solution) if problem.classes else solution
 
     def _solve(self, gram: Floats, cross: Floats, noise: MomentNoise) -> Floats:
@@ -146,27 +148,29 @@ def _moment_noise(quadratic_scale: float, linear_scale: float) -> MomentNoise:
     return MomentNoise(root * quadratic_scale, root * quadratic_scale / 2, root * linear_scale / 2)
 
 
-def _noise(mechanisms: tuple[Mechanism, ...], quadratic: float, linear: float) -> MomentNoise:
+def _noise(problem: Problem, mechanisms: tuple[Mechanism, ...]) -> MomentNoise:
+    counts = (problem.size * (problem.size + 1) // 2, problem.size)
     scales = [
-        float(mechanism.scale) * _step(bound) / UNIT
-        for mechanism, bound in zip(mechanisms, (quadratic, linear), strict=True)
+        float(mechanism.scale) * _step(bound, count) / UNIT
+        for mechanism, bound, count in zip(mechanisms, sensitivities(problem), counts, strict=True)
     ]
     return _moment_noise(*scales)
 
 
-def _step(sensitivity: float) -> int:
+def _step(sensitivity: float, coefficients: int) -> int:
     """How many units of a moment one step of the released grid has: a power of two."""
-    return 1 << max(0, math.floor(math.log2(sensitivity * UNIT / _STEPS)))
+    steps = max(_LEAST_STEPS, _STEPS_A_COEFFICIENT * coefficients)
+    return 1 << max(0, math.floor(math.log2(sensitivity * UNIT / steps)))
 
 
 def _laplace(sensitivity: float, coefficients: int, scale: float) -> DiscreteLaplace:
     """Noise on the grid's steps, for a bound of ``sensitivity`` and a scale for a bound of 1."""
-    moved = grid_l1_sensitivity(sensitivity * UNIT, _step(sensitivity), coefficients)
+    moved = grid_l1_sensitivity(sensitivity * UNIT, _step(sensitivity, coefficients), coefficients)
     return DiscreteLaplace(moved * scale, moved)
 
 
 def _released(values: Integers, sensitivity: float, spending: Spending) -> Floats:
     """The values in units of z, rounded to the grid's steps in whole numbers, with noise."""
-    step = _step(sensitivity)
+    step = _step(sensitivity, values.size)
     rounded = (values + step // 2) // step
     return spending.release(rounded).astype(np.float64) * (step / UNIT)

@@ -1,6 +1,7 @@
 """What is promised, how much noise that takes, and the order in which it is spent."""
 
 import dataclasses
+import functools
 import math
 import types
 from collections.abc import Sequence
@@ -53,7 +54,11 @@ class Guarantee:
 
         Gaussians compose exactly, :math:`\sum_i z_i^{-2} = z^{-2}`, so that shares are parts of :math:`z^{-2}`.
         """
-        return self.moved * gaussian_noise(self.epsilon, self.delta) / math.sqrt(share)
+        return self._whole_noise / math.sqrt(share)
+
+    @functools.cached_property
+    def _whole_noise(self) -> float:
+        return self.moved * gaussian_noise(self.epsilon, self.delta)
 
     def laplace_scale(self, share: float = 1.0) -> float:
         """Of Laplace noise on an L1 bound of 1 for one row, with this share of epsilon."""

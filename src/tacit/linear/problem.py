@@ -9,6 +9,8 @@ from tacit.core.errors import InputError, UnsupportedError
 from tacit.linear.guarantee import Guarantee, Mechanism, Spending
 from tacit.linear.rows import Examples, Floats
 
+_ROUNDED_UP = 1 + 2.0**-40  # more than what the computation of a bound in floating point can lose
+
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
@@ -36,12 +38,12 @@ class Problem:
     @property
     def row_l1(self) -> float:
         """The largest L1 norm of a row with its intercept."""
-        return 1 + self.l1
+        return _ROUNDED_UP * (1 + self.l1)
 
     @property
     def row_l2(self) -> float:
         """The largest L2 norm of a row with its intercept."""
-        return float((1 + self.l2**2) ** 0.5)
+        return _ROUNDED_UP * float((1 + self.l2**2) ** 0.5)
 
 
 class Method(Protocol):
