@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tacit.core.errors import InputError
@@ -182,7 +183,7 @@ class LinearRegression(RegressorMixin, _PrivateLinear):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.non_deterministic = True
+        tags.non_deterministic = self.unsafe_seed is None
         tags.regressor_tags.poor_score = True  # on the few rows of scikit-learn's checks
         return tags
 
@@ -238,6 +239,7 @@ class LogisticRegression(ClassifierMixin, _PrivateLinear):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 - scikit-learn's name
         """Fits to rows of an array or a frame."""
         inputs, labels = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(labels)
         if self.classes is None or len(np.unique(list(self.classes))) < 2:
             raise InputError(
                 f"classes={self.classes!r}: the labels that there may be must be stated, at least two, since a rare "
@@ -247,7 +249,9 @@ class LogisticRegression(ClassifierMixin, _PrivateLinear):  # type: ignore[misc]
         places = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
         unknown = self.classes_[places] != labels
         if unknown.any():
-            raise InputError(f"y: {labels[unknown][0]!r} is not among classes={list(self.classes)!r}. Add or drop it.")
+            raise InputError(
+                f"y: {labels[unknown].tolist()[0]!r} is not among classes={list(self.classes)!r}. Add or drop it."
+            )
         self.model_ = self._fit(inputs, places.astype(np.int64), classes=len(self.classes_))
         slopes, intercept = self.model_.raw_coefficients()
         if len(self.classes_) == 2:
@@ -276,7 +280,7 @@ class LogisticRegression(ClassifierMixin, _PrivateLinear):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.non_deterministic = True
+        tags.non_deterministic = self.unsafe_seed is None
         tags.classifier_tags.poor_score = True  # on the few rows of scikit-learn's checks
         return tags
 

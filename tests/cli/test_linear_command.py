@@ -1,0 +1,113 @@
+"""``tacit linear`` through its real entry point."""
+
+import json
+
+import numpy as np
+import pytest
+from command_line import run_tacit
+
+_SCHEMA = """
+[columns.age]
+type = "number"
+lower = 0
+upper = 10
+
+[columns.pay]
+type = "number"
+lower = 0
+upper = 100
+clip = true
+
+[columns.rich]
+type = "boolean"
+"""
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("people")
+    stream = np.random.default_rng(0)
+    ages = stream.uniform(0, 10, 800)
+    pays = 8 * ages + 5 * stream.standard_normal(800)
+    lines = [f"{age},{pay},{int(pay > 40)}" for age, pay in zip(ages, pays, strict=True)]
+    (folder / "people.csv").write_text("\n".join(["age,pay,rich", *lines]))
+    (folder / "people.toml").write_text(_SCHEMA)
+    return folder
+
+
+def _linear(people, *arguments):
+    table = ("linear", str(people / "people.csv"), "--schema", str(people / "people.toml"))
+    return run_tacit(*table, *arguments)
+
+
+def test_a_regression_with_its_page(people, tmp_path):
+    ran = _linear(
+        people, *("--target", "pay", "--features", "age", "--epsilon", "4", "--repeats", "3"),
+        *("--test-fraction", "0.3", "--out", str(tmp_path), "--json"),
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    assert found["plain"] <= found["test_mse"] < found["constant"]
+    assert (found["method"], found["epsilon"], found["delta"]) == ("newton", 4.0, 1e-6)
+    assert "test_mse" in found["private"]
+    model = json.loads((tmp_path / "model.json").read_text())
+    assert model == found["release"]
+    assert model["statement"]["epsilon"] == 4.0
+    page = (tmp_path / "evaluation.html").read_text()
+    for words in (
+        "Keep\n  it with the data",
+        "Predicted against true",
+        "Coefficients",
+        "Error against epsilon",
+        "split",
+    ):
+        assert words in page
+    assert "src=" not in page  # it needs nothing else
+    assert "@import" not in page
+
+
+def test_a_classification_and_a_pure_guarantee(people):
+    ran = _linear(people, "--target", "rich", "--features", "age", "--epsilon", "4", "--delta", "0", "--json")
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    assert (found["method"], found["delta"]) == ("functional", 0.0)
+    assert found["test_accuracy"] > found["constant"]
+
+
+def test_words_for_people(people):
+    ran = _linear(people, "--target", "pay", "--method", "sufficient", "--split", "0.6", "--neighbours", "replace-one")
+    assert ran.returncode == 0, ran.stderr
+    assert "test mean squared error" in ran.stdout
+    assert "keep them with the data" in ran.stdout
+    assert "replace-one relation" in ran.stdout
+
+
+def test_a_budget_is_charged_once_and_then_refuses(people, tmp_path):
+    book = str(tmp_path / "budget.sqlite")
+    run_tacit("ledger", "create", book, "--dataset", "people.csv", "--epsilon", "1", "--delta", "1e-6")
+    first, second = (_linear(people, "--target", "pay", "--epsilon", "1", "--ledger", book) for _ in range(2))
+    assert first.returncode == 0, first.stderr
+    assert second.returncode == 3
+    assert "budget" in second.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--target", "pay", "--epsilon", "0"), "epsilon=0"),
+        (("--target", "pay", "--method", "magic"), "method='magic': must be one of"),
+        (("--target", "salary"), "target='salary': is not a column of the schema"),
+        (("--target", "pay", "--features", "height"), "features='height'"),
+        (("--target", "pay", "--delta", "0", "--method", "newton"), "delta=0: newton"),
+        (("--target", "pay", "--test-fraction", "1"), "test_fraction=1"),
+        (("--target", "pay", "--neighbours", "twins"), "--neighbours='twins'"),
+        (("--target", "pay", "--repeats", "0"), "repeats=0"),
+        (("--target", "pay", "--split", "0.5", "--method", "newton"), "have a split"),
+    ],
+)
+def test_bad_input_of_linear_is_named(people, arguments, message):
+    ran = _linear(people, *arguments)
+    assert ran.returncode == 2
+    assert message in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert len(ran.stderr.strip().splitlines()) == 1

@@ -1,0 +1,141 @@
+"""Fits of tables: chunks, rows for testing, what is held in memory, and scores."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tacit.core.errors import InputError
+from tacit.core.privacy import Budget, Neighbours
+from tacit.core.randomness import Randomness
+from tacit.datasets.partition import public_uniforms
+from tacit.datasets.tables import Table
+from tacit.ledger import Ledger
+from tacit.linear import Guarantee, Terms, fit_table
+from tacit.linear import tables as linear_tables
+from tacit.linear.curves import error_curves, split_curve
+from tacit.linear.experiment import _EvenSample, run_linear
+from tacit.linear.tables import Task, TrainingRows
+
+_SCHEMA = {
+    "columns": {
+        "age": {"type": "number", "lower": 0, "upper": 10},
+        "region": {"type": "category", "categories": ["north", "south", "west"]},
+        "pay": {"type": "number", "lower": 0, "upper": 100},
+        "rich": {"type": "boolean"},
+    }
+}
+
+
+def _table(count=3000):
+    stream = np.random.default_rng(1)
+    frame = pd.DataFrame(
+        {"age": stream.uniform(0, 10, count), "region": stream.choice(["north", "south", "west"], count)}
+    )
+    frame["pay"] = np.clip(4 * frame["age"] + 30 * (frame["region"] == "west") + stream.normal(0, 5, count), 0, 100)
+    frame["rich"] = (frame["pay"] > 30).astype(int)
+    return frame, Table.open(frame, _SCHEMA)
+
+
+def test_a_table_and_its_parts_by_a_public_rule():
+    frame, table = _table()
+    task = Task.of(table, "pay", ["age", "region"], test_fraction=0.25)
+    for_test = public_uniforms(len(frame)) < 0.25
+    assert sum(len(targets) for _, targets in task.rows(test=True)) == for_test.sum()
+    assert sum(len(block.targets) for block in TrainingRows(task)()) == (~for_test).sum()
+    shuffled = Task.of(table, "pay", ["age", "region"], test_fraction=0.25, split_seed=3)
+    chosen = np.sort(np.random.default_rng(3).permutation(len(frame))[int(0.75 * len(frame)) :])
+    targets = np.concatenate([part for _, part in shuffled.rows(test=True)])
+    assert targets == pytest.approx(frame["pay"].to_numpy()[chosen] / 50 - 1)
+
+
+@pytest.mark.parametrize("held", [0, 1 << 26])
+def test_rows_are_read_again_as_they_were_whether_held_or_not(held, monkeypatch, tmp_path):
+    """The same noise gives the same coefficients from memory, from the file anew, and from chunks of another size."""
+    frame, _ = _table(500)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    monkeypatch.setattr(linear_tables, "_HELD_BYTES", held)
+    passes = []
+    read = Table.chunks
+    monkeypatch.setattr(Table, "chunks", lambda *given: passes.append(1) or read(*given))
+    task = Task.of(Table.open(tmp_path / "t.csv", _SCHEMA), "pay", ["age", "region"])
+    model = fit_table(task, Guarantee(1.0, 1e-6), method="newton", randomness=Randomness(unsafe_seed=5))
+    assert len(passes) == (1 if held else 5)
+    memory = fit_table(
+        Task.of(Table.open(frame, _SCHEMA), "pay", ["age", "region"]),
+        Guarantee(1.0, 1e-6),
+        method="newton",
+        randomness=Randomness(unsafe_seed=5),
+    )
+    assert model.coefficients == pytest.approx(memory.coefficients, abs=1e-3)  # the file holds rounded numbers
+
+
+def test_scores_stand_beside_plain_and_constant():
+    _, table = _table()
+    task = Task.of(table, "pay", ["age", "region"], test_fraction=0.2)
+    result = run_linear(task, Guarantee(5.0, 1e-6, Neighbours.REPLACE_ONE), repeats=3).to_dict()
+    assert result["plain"] <= result["test_mse"] < result["plain"] + 0.01
+    assert result["constant"] > 3 * result["plain"]
+    assert "test_mse" in result["private"]
+    assert result["repeats"] == 3
+    release = result["release"]
+    assert release["features"] == ["age", "region=north", "region=south", "region=west"]
+    # The released numbers predict by themselves: west earns more.
+    assert release["slopes"][3] - release["slopes"][1] == pytest.approx(0.6, abs=0.1)
+    classified = run_linear(
+        Task.of(table, "rich", ["age", "region"], test_fraction=0.2), Guarantee(5.0, 1e-6)
+    ).to_dict()
+    assert classified["test_accuracy"] > classified["constant"] + 0.1
+    assert classified["plain"] >= classified["test_accuracy"] - 0.02
+
+
+def test_only_the_first_fit_is_paid_for(tmp_path):
+    account = Ledger.create(tmp_path / "book.sqlite", dataset="t", budget=Budget(1.0, 1e-6)).account("t")
+    _, table = _table(300)
+    task = Task.of(table, "pay", test_fraction=0.2, features=["age"])
+    run_linear(task, Guarantee(1.0, 1e-6), repeats=3, terms=Terms(account))
+    assert len(account.entries()) == 1
+
+
+def test_a_curve_has_a_row_for_each_method_and_epsilon():
+    _, table = _table(1000)
+    task = Task.of(table, "pay", ["age", "region"], test_fraction=0.2)
+    guarantee = Guarantee(1.0, 1e-6)
+    rows = error_curves(task, guarantee, "newton", repeats=2, epsilons=(0.1, 50.0))
+    assert [(row["method"], row["delta"], row["epsilon"]) for row in rows] == [
+        ("newton", 1e-6, 0.1),
+        ("newton", 1e-6, 50.0),
+        ("functional", 0.0, 0.1),
+        ("functional", 0.0, 50.0),
+    ]
+    assert rows[0]["median"] > rows[1]["median"]
+    result = run_linear(task, guarantee)
+    curve = split_curve(result, guarantee, 1000)
+    assert curve["default_excess"] <= min(curve["excess"]) * (1 + 1e-6)
+    assert curve["default_excess"] < curve["even_excess"]
+
+
+def test_an_even_sample_is_small_and_spread():
+    sample = _EvenSample(100)
+    for start in range(0, 5000, 250):
+        sample.add(np.stack([np.arange(start, start + 250), np.zeros(250)], axis=1))
+    places = sample.rows[:, 0]
+    assert 50 < len(places) <= 100
+    assert np.ptp(np.diff(places)) == 0
+    assert places[-1] > 4800
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda frame: frame.assign(pay=50.0), "has the same value in every row for testing"),
+        (lambda frame: frame.assign(age=np.nan), "column 'age': row 1"),
+        (lambda frame: frame.assign(age=11.0), "lies outside"),
+        (lambda frame: frame.drop(columns="age"), "has no column 'age'"),
+    ],
+)
+def test_bad_tables_are_named(change, message):
+    frame, _ = _table(100)
+    task = Task.of(Table.open(change(frame), _SCHEMA), "pay", ["age"], test_fraction=0.3)
+    with pytest.raises(InputError) as error:
+        run_linear(task, Guarantee(1.0, 1e-6))
+    assert message in str(error.value)
