@@ -13,6 +13,7 @@ from tacit.recipes import (
     first_course_images,
     noise_features_cifar10,
     noise_prior_cifar10,
+    pate_images,
     scale_cifar10,
     scatter_cifar10,
     scatter_cnn,
@@ -37,6 +38,7 @@ _ALL = (
     noise_prior_cifar10.RECIPE,
     *noise_features_cifar10.RECIPES,
     *census_employed.RECIPES,
+    *pate_images.RECIPES,
 )
 RECIPES: Mapping[str, Recipe] = MappingProxyType({recipe.name: recipe for recipe in _ALL})
 

@@ -1,0 +1,77 @@
+"""PATE's published runs again, on small data of the same form."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from scipy.io import savemat
+
+from tacit.core.errors import InputError
+from tacit.datasets import DataSet, Split
+from tacit.datasets.svhn import read_svhn
+from tacit.pate import settings
+from tacit.pate.students import SelfTraining
+from tacit.recipes import RECIPES, pate_images, run_recipe
+from tacit.recipes.running import Conditions
+
+
+def quiet(*_: object) -> None:
+    return None
+
+
+@pytest.fixture
+def small_svhn(tmp_path, monkeypatch) -> DataSet:
+    """Bright and dark images, in files as SVHN's are."""
+    splits = []
+    for name, count in (("train", 60), ("test", 40)):
+        labels = np.resize([1, 10], count).astype(np.uint8)[:, None]
+        noise = np.random.default_rng(count).integers(0, 60, (32, 32, 3, count))
+        images = np.where(labels.ravel() == 1, 20, 170) + noise
+        images[8:20, 8:20] //= 2
+        savemat(tmp_path / f"{name}_32x32.mat", {"X": images.astype(np.uint8), "y": labels})
+        pixels, digits = read_svhn(tmp_path / f"{name}_32x32.mat")
+        splits.append(Split(torch.from_numpy(pixels).float() / 255, torch.from_numpy(digits).long()))
+    data = DataSet("svhn", splits[0], splits[1], 10, (3, 32, 32), "made")
+    monkeypatch.setattr(pate_images, "load", lambda name: data if name == "svhn" else None)
+    monkeypatch.setenv("TACIT_CACHE", str(tmp_path))
+    quick = SelfTraining(steps=40, rounds=1, batch_size=16, average=0.8)
+    monkeypatch.setattr(settings, "SelfTraining", lambda: quick)
+    return data
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("pate2017-svhn", {"queries": "10", "teachers": "6", "gamma": "1"}),
+        ("pate2018-svhn", {"queries": "10", "teachers": "6", "sigma": "1", "threshold": "3", "sigma_threshold": "1"}),
+        ("private-knn-svhn", {"queries": "10", "voters": "3", "sampling_rate": "0.5", "sigma": "0.3"}),
+    ],
+)
+def test_a_recipe_reads_the_official_format_and_says_what_it_cost(small_svhn, name, changes):
+    result = run_recipe(RECIPES[name], changes, Conditions(seeds=2), quiet)
+    assert result["measured"] > 0.8
+    assert len(result["accuracies"]) == result["seeds"] == 2
+    assert result["delta"] == 1e-6
+    assert 0 < result["epsilon"] <= result["epsilons"]["whatever the votes"]
+    assert result["published"] is None  # ten queries are nobody's figure
+    assert "by " in result["statement"]
+
+
+def test_published_figures_stand_beside_their_numbers_of_queries():
+    figures = {
+        (recipe.name, figure.note): (figure.epsilon, figure.accuracy)
+        for recipe in pate_images.RECIPES
+        for figure in recipe.published
+    }
+    assert figures[("pate2017-mnist", "100 queries")] == (2.04, 0.98)
+    assert figures[("pate2017-mnist", "1000 queries")] == (8.03, 0.981)
+    assert figures[("pate2017-svhn", "500 queries")] == (5.04, 0.827)
+    assert figures[("pate2017-svhn", "1000 queries")] == (8.19, 0.9066)
+    assert figures[("private-knn-mnist", "735 queries")] == (0.47, 0.988)
+    assert dataclasses.asdict(RECIPES["pate2018-mnist"].knobs)["queries"] == 640
+
+
+def test_wrong_settings_are_refused():
+    with pytest.raises(InputError, match="is no knob"):
+        RECIPES["pate2017-mnist"].check({"colour": "red"})
