@@ -11,7 +11,8 @@ from tacit.core.privacy import Budget, Neighbours, PrivacyUnit
 from tacit.core.randomness import Randomness
 from tacit.datasets.tables import Table, as_schema
 from tacit.ledger import EntryState, Ledger
-from tacit.queries import Count, Histogram, Mean, Quantile, Session, Sum, Terms, Top, Variance, Where, ask, compose
+from tacit.queries import Count, Histogram, Mean, Quantile, Session, Sum, Terms, Top, Variance, Where, ask
+from tacit.queries.composition import compose
 from tacit.queries.query import Setting
 
 TABLE = table([0.0, 1.0, 2.0, 3.0], "aabc", [0, 1, 1, 0])

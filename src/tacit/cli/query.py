@@ -11,6 +11,7 @@ from tacit.core.privacy import Neighbours, PrivacyUnit
 
 if TYPE_CHECKING:
     from tacit.datasets.tables.schema import Schema
+    from tacit.ledger import Account
     from tacit.queries import Session
 
 _MOST_CELLS_SHOWN = 40
@@ -68,7 +69,7 @@ def query(  # noqa: PLR0913 - one parameter for each option
     session = _session(file, public, ledger, dataset, neighbours, group_size)
     if out_folder is not None:
         prepare_folder(out_folder)  # before anything is spent
-    record = answer_all(session, listed, confidence)
+    record = answer_all(session, listed, confidence, compared=out_folder is not None)
     page = None if out_folder is None else write_query_page(out_folder, record)
     _show(record, page, alone=kind != "session", as_json=json)
 
@@ -89,13 +90,18 @@ def _session(
 ) -> "Session":
     """The table and who pays; relation and unit are the account's unless told otherwise."""
     from tacit.datasets.tables.table import Table
-    from tacit.ledger import Ledger
     from tacit.queries import Session
 
-    account = None if ledger is None else Ledger.open(ledger).account(dataset or Path(file).name)
+    account = None if ledger is None else _account(ledger, dataset or Path(file).name)
     name = "example" if account is None else account.unit.name
     unit = None if group_size is None else PrivacyUnit(name, group_size)
     return Session(Table.open(file, schema), neighbours=neighbours, unit=unit, account=account)
+
+
+def _account(ledger: str, dataset: str) -> "Account":
+    from tacit.ledger import Ledger
+
+    return Ledger.open(ledger).account(dataset)
 
 
 def _show(record: dict[str, Any], page: Path | None, *, alone: bool, as_json: bool) -> None:

@@ -5,16 +5,18 @@ import dataclasses
 import math
 import numbers
 from fractions import Fraction
-from typing import Self, overload
+from typing import TYPE_CHECKING, Self, overload
 
 import numpy as np
 import numpy.typing as npt
-from dp_accounting import dp_event
 
 from tacit.core.errors import InputError
 from tacit.core.validation import check_count, check_positive
 from tacit.mechanisms.checks import check_noise
 from tacit.mechanisms.integer_noise import RandomBits, discrete_gaussian, discrete_laplace
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 Integers = npt.NDArray[np.int64]
 
@@ -23,7 +25,7 @@ class IntegerMechanism(abc.ABC):
     """Releases integers plus independent integer noise. No floating-point number enters value, noise or sum."""
 
     @abc.abstractmethod
-    def event(self) -> dp_event.DpEvent:
+    def event(self) -> "DpEvent":
         """What an accountant must know of one release."""
 
     @abc.abstractmethod
@@ -73,8 +75,10 @@ class DiscreteLaplace(IntegerMechanism):
         check_positive("epsilon", _as_real(epsilon), remedy="Typical budgets lie between 0.1 and 10.")
         return cls(check_count("sensitivity", sensitivity) / _exact(epsilon), sensitivity)
 
-    def event(self) -> dp_event.DpEvent:
+    def event(self) -> "DpEvent":
         """A discrete Laplace event; its parameter 1 / b is rounded up where it is no float."""
+        from dp_accounting import dp_event  # here, since it takes a second to load and noise needs none of it
+
         if self.scale == 0:
             return dp_event.NonPrivateDpEvent()
         return dp_event.DiscreteLaplaceDpEvent(_float_at_least(1 / _exact(self.scale)), self.sensitivity)
@@ -110,8 +114,10 @@ class DiscreteGaussian(IntegerMechanism):
         check_noise("scale", _as_real(self.scale), unsafe_no_noise=self.unsafe_no_noise)
         check_positive("sensitivity", _as_real(self.sensitivity))
 
-    def event(self) -> dp_event.DpEvent:
+    def event(self) -> "DpEvent":
         """A zCDP event; its rho is rounded up where it is no float."""
+        from dp_accounting import dp_event
+
         if self.scale == 0:
             return dp_event.NonPrivateDpEvent()
         return dp_event.ZCDpEvent(_float_at_least((_exact(self.sensitivity) / _exact(self.scale)) ** 2 / 2))

@@ -4,16 +4,18 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Self, overload
+from typing import TYPE_CHECKING, Self, overload
 
 import numpy as np
 import numpy.typing as npt
-from dp_accounting import dp_event
 
 from tacit.core.errors import InputError
 from tacit.core.validation import check_count, check_positive
 from tacit.mechanisms.checks import check_value
 from tacit.mechanisms.discrete import DiscreteGaussian, DiscreteLaplace
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 Reals = npt.NDArray[np.float64]
 
@@ -68,7 +70,7 @@ class GridRelease:
         """The scale of the noise, in the units of the value."""
         return float(self.mechanism.scale) * self.granularity
 
-    def event(self) -> dp_event.DpEvent:
+    def event(self) -> "DpEvent":
         """The integer mechanism's event: scaling by a public constant costs nothing."""
         return self.mechanism.event()
 

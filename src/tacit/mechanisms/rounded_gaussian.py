@@ -3,13 +3,16 @@
 import dataclasses
 import math
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
-from dp_accounting import DpEvent, dp_event
 
 from tacit.core.validation import check_count, check_positive
 from tacit.mechanisms.discrete import IntegerMechanism
 from tacit.mechanisms.integer_noise import RandomBits, discrete_gaussian
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 _BITS_AT_A_TIME = 64
 
@@ -41,8 +44,10 @@ class RoundedGaussian(IntegerMechanism):
         check_positive("scale", float(self.scale), remedy="Without noise there is no privacy.")
         check_positive("sensitivity", float(self.sensitivity))
 
-    def event(self) -> DpEvent:
+    def event(self) -> "DpEvent":
         """A Gaussian event; its multiplier is rounded down where it is no float."""
+        from dp_accounting import dp_event
+
         exact = Fraction(self.scale) / Fraction(self.sensitivity)
         nearest = float(exact)
         return dp_event.GaussianDpEvent(nearest if nearest <= exact else math.nextafter(nearest, 0.0))

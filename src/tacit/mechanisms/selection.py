@@ -4,15 +4,17 @@ import abc
 import dataclasses
 import math
 from fractions import Fraction
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import numpy.typing as npt
-from dp_accounting import DpEvent, dp_event
 
 from tacit.core.errors import InputError
 from tacit.core.privacy import Neighbours
 from tacit.core.validation import check_count, check_open_unit, check_positive
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 Losses = npt.NDArray[np.int64]
 _ROUNDED_DOWN = 1 - 2.0**-50
@@ -56,7 +58,7 @@ class Selection(abc.ABC):
         exact = Fraction(self.rate) * Fraction(self.spread)
         return float(exact) if Fraction(float(exact)) >= exact else math.nextafter(float(exact), math.inf)
 
-    def event(self, neighbours: Neighbours) -> DpEvent:
+    def event(self, neighbours: Neighbours) -> "DpEvent":
         """One choice under the relation that the spread was counted for."""
         return pure_event(self.epsilon, neighbours)
 
@@ -83,7 +85,7 @@ class Selection(abc.ABC):
         """The place of the chosen candidate, by how much each loss lies above the least."""
 
 
-def pure_event(epsilon: float, neighbours: Neighbours) -> DpEvent:
+def pure_event(epsilon: float, neighbours: Neighbours) -> "DpEvent":
     """The event of a release that is (epsilon, 0)-differentially private, when nothing else is known of it.
 
     No such release is easier to see through than randomised response on one bit with this epsilon (Kairouz, Oh and
@@ -91,6 +93,8 @@ def pure_event(epsilon: float, neighbours: Neighbours) -> DpEvent:
     discrete Laplace mechanism of sensitivity 1, whose losses are the same two; that accountants double for a replaced
     record.
     """
+    from dp_accounting import dp_event
+
     check_positive("epsilon", epsilon)
     if neighbours is Neighbours.REPLACE_ONE:
         # The chance to answer at random is 2 / (1 + e^epsilon); rounded down, so that no less than epsilon is counted.

@@ -19,9 +19,7 @@ from tacit.queries.moments import Mean as Mean
 from tacit.queries.moments import Variance as Variance
 from tacit.queries.query import Query as Query
 from tacit.queries.rows import Where as Where
-from tacit.queries.session import Composition as Composition
 from tacit.queries.session import Session as Session
 from tacit.queries.session import ask as ask
-from tacit.queries.session import compose as compose
 from tacit.queries.sums import Sum as Sum
 from tacit.queries.terms import Terms as Terms

@@ -1,13 +1,14 @@
 """What a query answers."""
 
 import dataclasses
-from typing import Any
-
-from dp_accounting import DpEvent
+from typing import TYPE_CHECKING, Any
 
 from tacit.core.privacy import Statement
 from tacit.queries.noise import Cost
 from tacit.queries.terms import Terms
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 FIXED_SEED = "the noise came from a fixed seed, and hides nothing"
 Value = float | int | str | list[Any]
@@ -58,7 +59,7 @@ class Answer:
     def value(self) -> Value:
         return self.reading.value
 
-    def event(self) -> DpEvent:
+    def event(self) -> "DpEvent":
         """What accountants and ledgers count, for one row; they apply the unit's size themselves."""
         return self.cost.event(1)
 

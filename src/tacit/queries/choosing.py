@@ -2,14 +2,11 @@
 
 import dataclasses
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from dp_accounting import DpEvent, dp_event
 
-from tacit.accounting.composition import PureStep
-from tacit.accounting.events import SampledGaussian
 from tacit.core.errors import InputError
 from tacit.core.privacy import Neighbours
 from tacit.core.validation import check_count
@@ -20,9 +17,13 @@ from tacit.mechanisms.noisy_max import NoisyMax
 from tacit.mechanisms.selection import Selection
 from tacit.queries.answer import Reading
 from tacit.queries.counting import Bins, Histogram, cell_names, count_cells
+from tacit.queries.noise import Guarantee
 from tacit.queries.query import Query, Setting, Tally, refuse_gaussian
 from tacit.queries.rows import find_bounds, power_of_two_step, read_numbers
 from tacit.queries.terms import Terms
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 _BITS = 16
 _LARGEST_DENOMINATOR = 10**6
@@ -42,13 +43,15 @@ class Choices:
     rounds: int
     neighbours: Neighbours
 
-    def event(self, records: int) -> DpEvent:
+    def event(self, records: int) -> "DpEvent":
+        from dp_accounting import dp_event
+
         mechanism = dataclasses.replace(self.mechanism, spread=records * Fraction(self.mechanism.spread))
         one = mechanism.event(self.neighbours)
         return one if self.rounds == 1 else dp_event.SelfComposedDpEvent(one, self.rounds)
 
-    def step(self, records: int) -> PureStep | SampledGaussian:
-        return PureStep(1.0, records * self.mechanism.epsilon, self.rounds)
+    def guarantee(self, records: int) -> Guarantee:
+        return Guarantee(epsilon=records * self.mechanism.epsilon, count=self.rounds)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Sequence
+from statistics import NormalDist
 
 import numpy as np
-from scipy import optimize, special
 
 from tacit.mechanisms.discrete import DiscreteLaplace
 from tacit.mechanisms.rounded_gaussian import RoundedGaussian
 
 _APART = 1e-3
+_BISECTIONS = 60
 
 
 def radius(mechanism: DiscreteLaplace | RoundedGaussian, confidence: float) -> int:
@@ -20,7 +21,7 @@ def radius(mechanism: DiscreteLaplace | RoundedGaussian, confidence: float) -> i
     """
     scale, tail = float(mechanism.scale), 1 - confidence
     if isinstance(mechanism, RoundedGaussian):
-        real = -scale * float(special.ndtri(tail / 2)) - 0.5
+        real = scale * _normal_radius(tail) - 0.5
     else:
         real = scale * math.log(2 / (tail * (1 + math.exp(-1 / scale)))) - 1
     return max(math.ceil(real), 0)
@@ -36,7 +37,7 @@ def combined_radius(mechanism: DiscreteLaplace | RoundedGaussian, weights: Seque
     scales = np.abs(np.asarray(weights, dtype=np.float64)) * float(mechanism.scale)
     grid = float(np.abs(weights).sum()) / 2
     if isinstance(mechanism, RoundedGaussian):
-        return -float(np.linalg.norm(scales)) * float(special.ndtri((1 - confidence) / 2)) + grid
+        return float(np.linalg.norm(scales)) * _normal_radius(1 - confidence) + grid
     return _laplace_radius(_moved_apart(scales), 1 - confidence) + grid
 
 
@@ -49,14 +50,17 @@ def _moved_apart(scales: np.ndarray) -> np.ndarray:
     return ordered
 
 
+def _normal_radius(tail: float) -> float:
+    return -NormalDist().inv_cdf(tail / 2)
+
+
 def _laplace_radius(scales: np.ndarray, tail: float) -> float:
-    """Where the tail has the given mass; scales are first brought to the order of 1, as the search is absolute."""
-    relative = scales / scales[-1]
-    squares = relative**2
+    """Where the tail has the given mass, by bisection, rounded up."""
+    squares = scales**2
     shares = [np.prod([s / (s - other) for j, other in enumerate(squares) if j != i]) for i, s in enumerate(squares)]
-
-    def excess(r: float) -> float:
-        return float(np.sum(shares * np.exp(-r / relative))) - tail
-
-    high = 1.0 + float(relative.sum()) * math.log(len(relative) / tail)  # beyond a union bound
-    return float(scales[-1]) * float(optimize.brentq(excess, 0.0, high))
+    low, high = 0.0, float(scales.sum()) * (1 + math.log(len(scales) / tail))  # beyond a union bound
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        enough = float(np.sum(shares * np.exp(-middle / scales))) <= tail
+        low, high = (low, middle) if enough else (middle, high)
+    return high

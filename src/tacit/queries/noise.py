@@ -4,31 +4,47 @@ import dataclasses
 import functools
 import math
 from fractions import Fraction
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from dp_accounting import DpEvent
 
-from tacit.accounting.composition import PureStep
-from tacit.accounting.conversion import gaussian_noise
-from tacit.accounting.events import SampledGaussian
-from tacit.accounting.relations import contributions_moved
 from tacit.core.privacy import Neighbours
 from tacit.mechanisms.discrete import DiscreteLaplace
 from tacit.mechanisms.rounded_gaussian import RoundedGaussian
 from tacit.mechanisms.selection import pure_event
 from tacit.queries.terms import GAUSSIAN, Terms
 
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+
+@dataclasses.dataclass(frozen=True)
+class Guarantee:
+    """What basic and strong composition know of a release, whatever the relation.
+
+    Attributes:
+        epsilon: of pure differential privacy; None for Gaussian noise.
+        noise_over_distance: of Gaussian noise; None for pure differential privacy.
+        count: how many such releases.
+    """
+
+    epsilon: float | None = None
+    noise_over_distance: float | None = None
+    count: int = 1
+
 
 class Cost(Protocol):
-    """What a release costs, for any number of rows that change together."""
+    """What a release costs, for any number of rows that change together.
 
-    def event(self, records: int) -> DpEvent:
+    Accounting takes a second to load, and answers without a ledger need none of it: so it is loaded where it is used.
+    """
+
+    def event(self, records: int) -> "DpEvent":
         """For accountants, under the relation that the release was planned for."""
         ...
 
-    def step(self, records: int) -> PureStep | SampledGaussian:
-        """For basic and strong composition, which know no relation: noise over distance, or an epsilon."""
+    def guarantee(self, records: int) -> Guarantee:
+        """For basic and strong composition."""
         ...
 
 
@@ -93,12 +109,14 @@ class Noise:
         """The integers plus noise."""
         return [value + drawn for value, drawn in zip(exact, self.mechanism.draw(len(exact), stream), strict=True)]
 
-    def event(self, records: int) -> DpEvent:
+    def event(self, records: int) -> "DpEvent":
         """For accountants, who expect one row's contribution and double it themselves where a row is replaced.
 
         A distance that is no double of an integer has no such form with Laplace noise: it is then counted as any
         release of the same epsilon.
         """
+        from tacit.accounting.relations import contributions_moved
+
         moved, scale = contributions_moved(self.neighbours), Fraction(self.mechanism.scale)
         if isinstance(self.mechanism, RoundedGaussian):
             return RoundedGaussian(scale, records * self.distance.l2 / moved).event()
@@ -106,15 +124,17 @@ class Noise:
             return pure_event(float(records * self.distance.l1 / scale), self.neighbours)
         return DiscreteLaplace(scale, records * self.distance.l1 // moved).event()
 
-    def step(self, records: int) -> PureStep | SampledGaussian:
+    def guarantee(self, records: int) -> Guarantee:
         scale = Fraction(self.mechanism.scale)
         if isinstance(self.mechanism, RoundedGaussian):
-            return SampledGaussian(1.0, float(scale / (records * self.distance.l2)), 1)
-        return PureStep(1.0, float(records * self.distance.l1 / scale), 1)
+            return Guarantee(noise_over_distance=float(scale / (records * self.distance.l2)))
+        return Guarantee(epsilon=float(records * self.distance.l1 / scale))
 
 
 @functools.lru_cache(maxsize=64)
 def _multiplier(epsilon: float, delta: float) -> float:
+    from tacit.accounting.conversion import gaussian_noise
+
     return gaussian_noise(epsilon, delta)
 
 

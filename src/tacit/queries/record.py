@@ -10,20 +10,28 @@ from tacit.queries.query import Setting
 from tacit.queries.session import Session
 
 
-def answer_all(session: Session, listed: Listed, confidence: float) -> dict[str, Any]:
+def answer_all(session: Session, listed: Listed, confidence: float, *, compared: bool) -> dict[str, Any]:
     """Asks all queries, or none where the budget does not hold them together.
 
+    Args:
+        session: whom to ask.
+        listed: what to ask.
+        confidence: of the intervals.
+        compared: whether each answer comes with a ``comparison`` of both mechanisms, for a page.
+
     Returns:
-        ``answers``: as `Answer.to_dict` gives them, with ``comparison`` of both mechanisms (`compare_mechanisms`) at
-        the end of each. ``composition``: epsilon by theorem at ``composition_delta``, where there are several answers.
+        ``answers``: as `Answer.to_dict` gives them. Where there are several, ``composition`` is their epsilon by
+        theorem at ``delta``, ``epsilon`` the least of them, and ``statement`` says it in words.
     """
     pairs = [(priced.query, session.terms(priced.epsilon, priced.delta, priced.mechanism)) for priced in listed.queries]
     session.require(pairs)
     answers = []
     for query, terms in pairs:
         answer = session.ask(query, terms, confidence=confidence)
-        comparison = compare_mechanisms(query, Setting(session.table.schema, terms, confidence), answer)
-        answers.append(answer.to_dict() | {"comparison": comparison})
+        found = answer.to_dict()
+        if compared:
+            found["comparison"] = compare_mechanisms(query, Setting(session.table.schema, terms, confidence), answer)
+        answers.append(found)
     record: dict[str, Any] = {
         "table": session.table.name,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -1,24 +1,22 @@
-"""Asking: the budget is taken first, then the noise is drawn; and what several answers cost together."""
+"""Asking: the budget is taken first, then the noise is drawn."""
 
-import dataclasses
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from dp_accounting import DpEvent, dp_event
-
-from tacit.accounting import epsilon
-from tacit.accounting.composition import PureStep, Steps, basic, strong_rigorous
-from tacit.accounting.events import SampledGaussian
 from tacit.core.errors import InputError
 from tacit.core.privacy import Neighbours, PrivacyUnit, Statement
 from tacit.core.randomness import Randomness
-from tacit.core.validation import check_open_unit
 from tacit.datasets.tables.table import Table
-from tacit.ledger import Account, Reservation, repeated, unlimited
 from tacit.queries.answer import FIXED_SEED, Answer
 from tacit.queries.noise import Cost
 from tacit.queries.query import CONFIDENCE, Query, Setting
 from tacit.queries.terms import Terms
+
+if TYPE_CHECKING:
+    from tacit.ledger import Account
+    from tacit.queries.composition import Composition
 
 
 def ask(
@@ -26,7 +24,7 @@ def ask(
     table: Table,
     terms: Terms,
     *,
-    account: Account | None = None,
+    account: "Account | None" = None,
     randomness: Randomness | None = None,
     confidence: float = CONFIDENCE,
     run: str = "query",
@@ -54,53 +52,22 @@ def ask(
     cost = query.cost(setting)
     randomness = Randomness() if randomness is None else randomness
     tally = query.tally(table)
-    with _reserved(cost, terms, account, run) as reservation:
-        reservation.before_noise(0)
+    with _charged(cost, terms, account, run):
         stream = randomness.fork().stream("query", run)
         reading = query.read(tally, setting, stream)
     return Answer(query.describe(), reading, confidence, terms, cost, randomness.voids_guarantee)
 
 
-def _reserved(cost: Cost, terms: Terms, account: Account | None, run: str) -> Reservation:
+@contextlib.contextmanager
+def _charged(cost: Cost, terms: Terms, account: "Account | None", run: str) -> Iterator[None]:
+    """Within, noise may be drawn: the account knows of it, durably."""
     if account is None:
-        return unlimited(1)
-    return account.reserve(repeated(cost.event(1)), 1, run=run, neighbours=terms.neighbours, unit=terms.unit)
-
-
-@dataclasses.dataclass(frozen=True)
-class Composition:
-    """What several releases cost together, for one unit, by three theorems. Each is a proven upper bound.
-
-    Attributes:
-        basic: epsilons add up.
-        strong: Kairouz, Oh and Viswanath (2015), theorem 3.5, or basic composition where that is better.
-        pld: privacy loss distributions, the tightest.
-        delta: of all three.
-    """
-
-    basic: float
-    strong: float
-    pld: float
-    delta: float
-
-    def to_dict(self) -> dict[str, float]:
-        """Epsilons by name."""
-        return {"basic": self.basic, "strong": self.strong, "pld": self.pld}
-
-
-def compose(costs: Sequence[Cost], delta: float, neighbours: Neighbours, unit: PrivacyUnit) -> Composition:
-    """Epsilon of several releases at ``delta`` for one unit, whose rows change together in all of them."""
-    check_open_unit("delta", delta)
-    if not costs:
-        return Composition(0.0, 0.0, 0.0, delta)
-    kinds = [cost.step(unit.max_examples) for cost in costs]
-    steps = Steps(
-        tuple(step for step in kinds if isinstance(step, SampledGaussian)),
-        tuple(step for step in kinds if isinstance(step, PureStep)),
-    )
-    together = dp_event.ComposedDpEvent([cost.event(unit.max_examples) for cost in costs])
-    by_losses = epsilon(together, delta, neighbours=neighbours)
-    return Composition(basic(steps, delta), strong_rigorous(steps, delta), by_losses, delta)
+        yield
+        return
+    reserved = account.reserve(lambda _: cost.event(1), 1, run=run, neighbours=terms.neighbours, unit=terms.unit)
+    with reserved as reservation:
+        reservation.before_noise(0)
+        yield
 
 
 class Session:
@@ -120,7 +87,7 @@ class Session:
         *,
         neighbours: Neighbours | None = None,
         unit: PrivacyUnit | None = None,
-        account: Account | None = None,
+        account: "Account | None" = None,
         randomness: Randomness | None = None,
         name: str = "query",
     ) -> None:
@@ -152,13 +119,16 @@ class Session:
 
     def require(self, queries: Sequence[tuple[Query, Terms]]) -> None:
         """Refuses now, before anything is spent, what the queries together would be refused for."""
-        events: list[DpEvent] = [query.cost(Setting(self.table.schema, terms)).event(1) for query, terms in queries]
-        if self.account is not None and events:
-            together = dp_event.ComposedDpEvent(events)
-            self.account.require(together, neighbours=self.neighbours, unit=self.unit)
+        costs = [query.cost(Setting(self.table.schema, terms)) for query, terms in queries]
+        if self.account is not None and costs:
+            from tacit.queries.composition import composed_event
 
-    def composition(self, delta: float) -> Composition:
+            self.account.require(composed_event(costs), neighbours=self.neighbours, unit=self.unit)
+
+    def composition(self, delta: float) -> "Composition":
         """What all answers so far cost together."""
+        from tacit.queries.composition import compose
+
         return compose([answer.cost for answer in self.answers], delta, self.neighbours, self.unit)
 
     def statement(self, delta: float) -> Statement:
