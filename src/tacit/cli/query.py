@@ -34,7 +34,7 @@ def query(  # noqa: PLR0913 - one parameter for each option
     where: Annotated[str | None, typer.Option(help="Only rows with column=value, as the schema reads them.")] = None,
     q: Annotated[float | None, typer.Option(help="quantile: the share of rows below it; 0.5 unless told.")] = None,
     count: Annotated[int | None, typer.Option(help="top: how many values; 1 unless told.")] = None,
-    queries: Annotated[Path | None, typer.Option(help="session: a TOML file with a table [[query]] for each.")] = None,
+    queries: Annotated[Path | None, typer.Option(help="session: a TOML file with one table for each query.")] = None,
     schema: Annotated[Path | None, _public("A TOML file with types, bounds and categories.")] = None,
     bounds: Annotated[str | None, _public("LOWER,UPPER of the column; values outside are moved there.")] = None,
     bins: Annotated[str | None, _public("histogram, top: how many bins of equal width, or their edges A,B,C.")] = None,

@@ -165,7 +165,8 @@ def _csv_error(path: Path, error: Exception, refused: Sequence[pyarrow.csv.Inval
 
 def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
+        # By default a whole column is read ahead: memory would grow with the file.
+        with pyarrow.parquet.ParquetFile(path, pre_buffer=False, buffer_size=_BLOCK_BYTES) as file:
             yield from file.iter_batches(batch_size=_BATCH_ROWS, columns=list(columns), use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise unreadable(path, "Parquet", error) from error
