@@ -114,5 +114,6 @@ class Statement:
             "sampler": self.sampler,
             "accountant": self.accountant,
             "caveats": list(self.caveats),
+            "released": self.released,
             "sentence": str(self),
         }
