@@ -29,7 +29,7 @@ def public_record(result: PateResult, pate: Pate, *, dataset: str, unit: Privacy
     return {
         **figures,
         "dataset": dataset,
-        "statement": {**statement.to_dict(), "sentence": str(statement)},
+        "statement": statement.to_dict(),
         "teachers": result.poll.voters,
         "noise_deviation": _noise_deviation(pate.aggregator),
         "student_curve": [{"step": step, "accuracy": accuracy} for step, accuracy in result.student_curve],
