@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tacit.accounting import check_event, dpsgd_event, event_from_json, event_to_json
 from tacit.accounting.events import as_sampled_gaussian, flatten, gaussian_noise_multiplier
+from tacit.accounting.worst_of import WorstOfDpEvent
 from tacit.core import InputError
 
 GAUSSIAN = dp_event.GaussianDpEvent(1.5)
@@ -35,6 +36,7 @@ EXAMPLES = [
     dp_event.SingleEpochTreeAggregationDpEvent(2.0, 8),
     dp_event.SingleEpochTreeAggregationDpEvent(2.0, [8, 3]),
     dp_event.RepeatAndSelectDpEvent(GAUSSIAN, 3.0, math.inf),
+    WorstOfDpEvent([GAUSSIAN, dp_event.LaplaceDpEvent(2.0)]),
     dp_event.TruncatedSubsampledGaussianDpEvent(1000, 0.01, 20, 1.0),
 ]
 

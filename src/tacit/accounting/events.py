@@ -16,6 +16,7 @@ from typing import Any
 
 from dp_accounting import DpEvent, dp_event
 
+from tacit.accounting.worst_of import WorstOfDpEvent
 from tacit.core.errors import InputError, UnsupportedError
 from tacit.core.validation import check_count, check_non_negative, check_positive, check_probability
 
@@ -77,6 +78,20 @@ def _decode_events(name: str, value: Any, depth: int) -> list[DpEvent]:
     if not isinstance(value, list):
         raise InputError(f"{name}={value!r}: must be a list of events.")
     return [_decode(f"{name}[{i}]", event, depth) for i, event in enumerate(value)]
+
+
+def _encode_some_events(name: str, value: Any, depth: int) -> list[Any]:
+    return _at_least_one(name, _encode_events(name, value, depth))
+
+
+def _decode_some_events(name: str, value: Any, depth: int) -> list[DpEvent]:
+    return _at_least_one(name, _decode_events(name, value, depth))
+
+
+def _at_least_one(name: str, events: list[Any]) -> list[Any]:
+    if not events:
+        raise InputError(f"{name}=[]: must hold at least one event.")
+    return events
 
 
 def _encode(name: str, event: Any, depth: int) -> dict[str, Any]:
@@ -159,6 +174,7 @@ _FIELDS: Mapping[type[DpEvent], Mapping[str, _Field]] = {
         "truncated_batch_size": _SIZE,
         "noise_multiplier": _NOISE,
     },
+    WorstOfDpEvent: {"events": _Field(_encode_some_events, _decode_some_events)},
 }
 _CLASSES = {kind.__name__: kind for kind in _FIELDS}
 

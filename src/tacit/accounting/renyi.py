@@ -1,8 +1,8 @@
 r"""Rényi differential privacy (Mironov 2017), by dp-accounting, on a fine and wide grid of orders.
 
 The divergence of the Poisson-sampled Gaussian (Mironov, Talwar and Zhang 2019) is computed here, vectorised over the
-orders, because calibration asks for it often; every other event is dp-accounting's. The conversion to (epsilon, delta)
-is that of Canonne, Kamath and Steinke (2020), proposition 12.
+orders, because calibration asks for it often; selections are `selection`'s, and every other event is dp-accounting's.
+The conversion to (epsilon, delta) is that of Canonne, Kamath and Steinke (2020), proposition 12.
 """
 
 import dataclasses
@@ -18,6 +18,8 @@ from tacit.accounting.dominating import FloatArray
 from tacit.accounting.events import as_sampled_gaussian, flatten
 from tacit.accounting.gaussian_moments import log_binomial_moment, log_ratio_moments
 from tacit.accounting.relations import contributions_moved, per_sensitivity, reference_relation
+from tacit.accounting.selection import selection_divergences, trial_count_of
+from tacit.accounting.worst_of import WorstOfDpEvent
 from tacit.core.errors import UnsupportedError
 from tacit.core.privacy import Neighbours
 
@@ -70,6 +72,10 @@ class RenyiAccountant:
 
     def _leaf(self, leaf: DpEvent, neighbours: Neighbours) -> FloatArray:
         self._check(leaf, neighbours)
+        if isinstance(leaf, WorstOfDpEvent):
+            return np.asarray(np.max([self.divergences(event, neighbours) for event in leaf.events], axis=0))
+        if isinstance(leaf, dp_event.RepeatAndSelectDpEvent):
+            return selection_divergences(ORDERS, self.divergences(leaf.event, neighbours), trial_count_of(leaf))
         if isinstance(leaf, dp_event.DiscreteLaplaceDpEvent):
             return _discrete_laplace(leaf.noise_parameter * leaf.sensitivity * contributions_moved(neighbours))
         leaf = per_sensitivity(leaf, neighbours)
@@ -85,7 +91,15 @@ class RenyiAccountant:
         return _reference(leaf, neighbours, ORDERS)
 
     def _check(self, leaf: DpEvent, neighbours: Neighbours) -> None:
-        """Refuses what dp-accounting does not bound; discrete Laplace noise is bounded as any pure mechanism is."""
+        """Refuses what dp-accounting does not bound; discrete Laplace noise is bounded as any pure mechanism is.
+
+        Selections and the worst of several events are bounded where their parts are.
+        """
+        if isinstance(leaf, WorstOfDpEvent | dp_event.RepeatAndSelectDpEvent):
+            for event in leaf.events if isinstance(leaf, WorstOfDpEvent) else [leaf.event]:
+                for part, _ in flatten(event):
+                    self._check(part, neighbours)
+            return
         if isinstance(leaf, dp_event.DiscreteLaplaceDpEvent | dp_event.NonPrivateDpEvent):
             return
         if not rdp_privacy_accountant.RdpAccountant([2.0], reference_relation(neighbours)).supports(leaf):
