@@ -108,7 +108,7 @@ def test_blocks_change_nothing():
 @pytest.mark.parametrize("d", [2, 5, 14, 40])
 def test_the_default_split_is_the_closed_form_where_noise_is_small(d):
     """(e1 / e2)^3 = |w|^2 (p + 3) / p (L / 2)^2, and it grows with d."""
-    problem = problem_of(PublicScale.box(-np.ones(d), np.ones(d)))
+    problem = problem_of(PublicScale.box(-np.ones(d), np.ones(d)), examples=10**9)
     odds = (NORM_SQUARE * (d + 4) / (d + 1) * ((d + 1) / 2) ** 2) ** (1 / 3)
     assert default_split(problem, Guarantee(1.0)) == pytest.approx(odds / (1 + odds), abs=1e-3)
 

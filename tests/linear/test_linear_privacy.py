@@ -72,7 +72,7 @@ def test_no_outcome_of_a_pure_guarantee_tells_more_than_epsilon(relation, tables
     "method", [SufficientStatistics(), AdaSSP(), Newton(steps=2, cut=0.2)], ids=["sufficient", "adassp", "newton"]
 )
 def test_an_approximate_guarantee_holds_and_half_the_noise_breaks_it(method):
-    guarantee, repeats = Guarantee(0.2, 0.1), 600
+    guarantee, repeats = Guarantee(0.5, 0.1), 600
 
     def shown(noise):
         one, other = _losses(method, guarantee, (_CORNER, _SHARED), noise=noise, laplace=False, repeats=repeats)

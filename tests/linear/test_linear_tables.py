@@ -7,7 +7,7 @@ import pytest
 from tacit.core.errors import InputError
 from tacit.core.privacy import Budget, Neighbours
 from tacit.core.randomness import Randomness
-from tacit.datasets.partition import public_uniforms
+from tacit.datasets.partition import evenly_spread
 from tacit.datasets.tables import Table
 from tacit.ledger import Ledger
 from tacit.linear import Guarantee, Terms, fit_table
@@ -39,7 +39,7 @@ def _table(count=3000):
 def test_a_table_and_its_parts_by_a_public_rule():
     frame, table = _table()
     task = Task.of(table, "pay", ["age", "region"], test_fraction=0.25)
-    for_test = public_uniforms(len(frame)) < 0.25
+    for_test = evenly_spread(len(frame)) < 0.25
     assert sum(len(targets) for _, targets in task.rows(test=True)) == for_test.sum()
     assert sum(len(block.targets) for block in TrainingRows(task)()) == (~for_test).sum()
     shuffled = Task.of(table, "pay", ["age", "region"], test_fraction=0.25, split_seed=3)

@@ -1,10 +1,10 @@
 """``python -m tacit.benchmarking.linear``: what ``tacit linear`` is worth, on real and on generated tables.
 
     python -m tacit.benchmarking.linear file --file fulton.csv --schema docs/examples/fulton.toml --target income \\
-        --split-seed 0 --out results/linear-fulton.json
-    python -m tacit.benchmarking.linear slopes --out results/linear-slopes.json
-    python -m tacit.benchmarking.linear rows --out results/linear-rows.json
-    python -m tacit.benchmarking.linear newton --out results/linear-newton.json
+        --split-seed 0 --out results/linear/fulton.json
+    python -m tacit.benchmarking.linear slopes --out results/linear/slopes.json
+    python -m tacit.benchmarking.linear rows --out results/linear/rows.json
+    python -m tacit.benchmarking.linear newton --out results/linear/newton.json
 
 ``file``: test errors of every method at every epsilon. ``slopes``: how errors fall with epsilon and with rows on
 generated tables. ``rows``: time and memory for files of many rows. ``newton``: the settings of Newton's method.

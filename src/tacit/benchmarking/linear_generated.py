@@ -83,9 +83,11 @@ def measure_slopes(
     return {"rows": rows, "slopes": _slopes(rows, sizes, widths)}
 
 
-def choose_newton(repeats: int, progress: Progress) -> list[dict[str, Any]]:
+def choose_newton(
+    repeats: int, progress: Progress, shapes: Sequence[tuple[int, int]] = ((4000, 5), (16000, 14))
+) -> list[dict[str, Any]]:
     """Settings of Newton's method on small tables of all kinds, by the mean logarithm of excess over the best one's."""
-    tables = [GeneratedTable(*shape, kind=kind) for kind in _KINDS for shape in ((4000, 5), (16000, 14))]
+    tables = [GeneratedTable(*shape, kind=kind) for kind in _KINDS for shape in shapes]
     guarantees = [Guarantee(epsilon, _DELTA) for epsilon in (0.1, 0.4, 1.6)]
     grid = [
         Newton(steps=steps, gram_share=share, growth=growth, cut=cut)

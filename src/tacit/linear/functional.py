@@ -42,6 +42,7 @@ from tacit.linear.shrinkage import MomentNoise, shrunk_solution
 from tacit.mechanisms import DiscreteLaplace, grid_l1_sensitivity
 
 REPAIRS = ("shrink", "regularise")
+_ASSUMED_ROWS = 10_000
 # Into how many steps one row's L1 bound is divided: rounding each coefficient may move it by a step more, which these
 # make small, and accountants take longer for finer steps.
 _LEAST_STEPS, _STEPS_A_COEFFICIENT = 1 << 16, 1 << 7
@@ -119,9 +120,13 @@ def sensitivities(problem: Problem) -> tuple[float, float]:
 
 
 def default_split(problem: Problem, guarantee: Guarantee) -> float:
-    """The share of epsilon for the quadratic coefficients that minimises the expected excess loss."""
+    """The share of epsilon for the quadratic coefficients that minimises the expected excess loss.
+
+    Where the number of rows is private 10,000 are assumed: with more the share would be a little larger.
+    """
+    examples = problem.examples or _ASSUMED_ROWS
     found = optimize.minimize_scalar(
-        lambda share: math.log(planned_noise(problem, guarantee, share).variance(problem.size, problem.examples)),
+        lambda share: math.log(planned_noise(problem, guarantee, share).variance(problem.size, examples)),
         bounds=(0.02, 0.98),
         method="bounded",
     )

@@ -19,7 +19,8 @@ All releases are Gaussian mechanisms on all rows, and accounted as the one Gauss
 References: Avella-Medina, Bradshaw, Loh 2023, Differentially private inference via noisy optimization,
 https://arxiv.org/abs/2103.11003; Ganesh, Haghifam, Steinke, Thakurta 2023, Faster differentially private convex
 optimization via second-order methods, https://arxiv.org/abs/2305.13209 (the quadratic upper bound on the Hessian).
-Steps, shares, ridge and C were chosen on generated tables, see ``tacit.benchmarking.linear``.
+Steps and shares were chosen on generated tables, see ``tacit.benchmarking.linear``. C was not: on those, whose errors
+are symmetric, half of it does better, but it would bias a table whose errors are lopsided.
 """
 
 import dataclasses
