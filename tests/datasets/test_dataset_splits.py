@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from tacit.core.errors import InputError
 from tacit.datasets import CATALOGUE, Split, describe, load, locate_or_fetch
-from tacit.datasets.partition import public_uniforms, stratified_test_mask
+from tacit.datasets.partition import evenly_spread, public_uniforms, stratified_test_mask
 
 
 @pytest.fixture
@@ -77,6 +77,21 @@ def test_a_row_keeps_its_number_whatever_comes_after(rows, more, start):
     assert np.array_equal(whole[:rows], public_uniforms(rows, start=start))
     assert np.array_equal(whole[rows:], public_uniforms(more, start=start + rows))
     assert ((whole >= 0) & (whole < 1)).all()
+
+
+def slow_spread(index: int) -> float:
+    block = [slow_uniform(row) for row in range(index - index % 32, index - index % 32 + 32)]
+    own = block[index % 32]
+    return (sum(other < own for other in block) + own) / 32
+
+
+@given(st.integers(0, 5000), st.integers(1, 200), st.floats(0.01, 0.99))
+def test_rows_are_spread_evenly_and_by_their_own_places(start, rows, fraction):
+    found = evenly_spread(rows, start=start)
+    assert found.tolist() == [slow_spread(start + row) for row in range(rows)]
+    blocks = -(-(start + rows) // 32) - start // 32
+    assert abs((found < fraction).sum() - fraction * rows) <= blocks + 32 * fraction
+    assert np.array_equal(evenly_spread(rows + 1, start=start)[:rows], found)
 
 
 def test_public_uniforms_look_uniform():

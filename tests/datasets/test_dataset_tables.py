@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tacit.core.errors import InputError
 from tacit.datasets import load_table, read_schema
-from tacit.datasets.partition import public_uniforms
+from tacit.datasets.partition import evenly_spread
 
 SCHEMA = """
 [columns.age]
@@ -62,7 +62,7 @@ def write_csv(folder, rows=ROWS, header=HEADER, name="people.csv"):
 
 def in_order(data):
     """Inputs and targets as the rows stood in the file."""
-    test = public_uniforms(len(data.train) + len(data.test)) < 0.2
+    test = evenly_spread(len(data.train) + len(data.test)) < 0.2
     inputs = torch.zeros(len(test), *data.input_shape)
     targets = torch.zeros(len(test), dtype=data.train.targets.dtype)
     for chosen, split in ((~test, data.train), (test, data.test)):
@@ -311,7 +311,7 @@ def test_whether_a_target_is_refused_turns_on_no_training_row(tmp_path_factory, 
     """If all but one training row were alike, a refusal would tell that one person's answer."""
     folder = tmp_path_factory.mktemp("constant")
     (folder / "schema.toml").write_text(SCHEMA)
-    test = np.flatnonzero(public_uniforms(40) < 0.2)
+    test = np.flatnonzero(evenly_spread(40) < 0.2)
     answers = list(answers)
     for place, row in enumerate(test):
         answers[row] = True if constant else place % 2 == 0

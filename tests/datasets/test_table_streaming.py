@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tacit.core.errors import InputError
 from tacit.datasets import load_table, read_schema
-from tacit.datasets.partition import public_uniforms
+from tacit.datasets.partition import evenly_spread
 from tacit.datasets.tables import Table, as_schema, reading
 
 FACTS = {
@@ -101,7 +101,7 @@ def test_every_source_gives_the_same_numbers(kind, tmp_path, small_batches):
 
 def test_load_table_is_the_same_table_in_memory():
     data = load_table(pd.DataFrame(COLUMNS), "income", FACTS, features=FEATURES)
-    test = public_uniforms(ROWS) < 0.2
+    test = evenly_spread(ROWS) < 0.2
     np.testing.assert_allclose(data.train.inputs, expected()[0][~test], atol=1e-7)
     np.testing.assert_allclose(data.test.targets, expected()[1][test], atol=1e-6)
     assert (data.name, data.source) == ("table", "DataFrame")
@@ -117,7 +117,7 @@ def test_chunks_are_split_as_the_whole_is(fraction, rows):
         patch.setattr(reading, "_BATCH_ROWS", rows)
         chunks = list(Table.open(pa.table(COLUMNS), FACTS).chunks(["age"], "income"))
     masks = np.concatenate([chunk.is_test(fraction) for chunk in chunks])
-    np.testing.assert_array_equal(masks, public_uniforms(ROWS) < fraction)
+    np.testing.assert_array_equal(masks, evenly_spread(ROWS) < fraction)
 
 
 def test_single_columns(small_batches):

@@ -10,7 +10,7 @@ import torch
 
 from tacit.core.errors import InputError
 from tacit.core.validation import check_open_unit
-from tacit.datasets.partition import public_uniforms
+from tacit.datasets.partition import evenly_spread
 from tacit.datasets.split import ColumnKind, DataSet, Split
 from tacit.datasets.tables.schema import CategoryColumn, Column, NumberColumn, Schema
 from tacit.datasets.tables.table import Table
@@ -29,7 +29,7 @@ def load_table(
     A number is scaled to [0, 1] by its bounds, a boolean is 0 or 1, a category becomes one input for each value in the
     schema's order, 1 where it applies. A number as the target makes a regression, scaled to [-1, 1]; a category or
     boolean makes a classification. Which rows are for testing depends on their numbers only: row i is if u(i) <
-    test_fraction, with the fixed u of `tacit.datasets.partition`.
+    test_fraction, with u of `evenly_spread`.
 
     Args:
         source: a file that ends in .csv, .csv.gz, .parquet or .pq, a pandas or polars DataFrame, or a pyarrow Table.
@@ -60,7 +60,7 @@ def _split(table: Table, features: Sequence[str], target: str, fraction: float) 
         inputs.append(chunk.inputs.astype(np.float32))
         targets.append(chunk.targets.astype(np.float32) if chunk.targets.dtype == np.float64 else chunk.targets)
     x, y = np.concatenate(inputs), np.concatenate(targets)
-    test = public_uniforms(len(y)) < fraction
+    test = evenly_spread(len(y)) < fraction
     if test.all() or not test.any():
         raise InputError(
             f"{table.source.where}: its {len(y)} rows leave a split empty at test_fraction={fraction:g}. "

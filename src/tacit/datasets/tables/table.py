@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tacit.core.errors import InputError
-from tacit.datasets.partition import public_uniforms
+from tacit.datasets.partition import evenly_spread
 from tacit.datasets.tables.encoding import Cells
 from tacit.datasets.tables.reading import Batch, Source, near_matches, no_rows, open_source
 from tacit.datasets.tables.schema import AtLeast, BooleanColumn, CategoryColumn, NumberColumn, Schema, as_schema
@@ -34,11 +34,11 @@ class Chunk:
         return len(self.targets)
 
     def is_test(self, fraction: float) -> np.ndarray:
-        """Which rows are for testing: row i is if u(i) < fraction, with the fixed u of `tacit.datasets.partition`.
+        """Which rows are for testing: row i is if u(i) < fraction, with u of `evenly_spread`.
 
         It depends on row numbers alone, and is the split of `load_table`.
         """
-        return public_uniforms(len(self), start=self.offset) < fraction
+        return evenly_spread(len(self), start=self.offset) < fraction
 
 
 @dataclasses.dataclass(frozen=True)
