@@ -47,6 +47,8 @@ _FIRST_STEPS = """\
                                                 what the public knows of a table of your own, to fill in
   tacit train people.csv --target employed --schema people.toml
                                                 a private model of that table
+  tacit linear people.csv --target income --schema people.toml --epsilon 1
+                                                a private regression or classification, in seconds
   tacit query histogram people.csv --column age --bins 18,30,45,60,93 --epsilon 0.5
                                                 a private statistic, with its interval
   tacit sweep digits --over clip=0.1,0.5,1,2    accuracy against anything that may be changed

@@ -34,7 +34,7 @@ def linear(  # noqa: PLR0913 - one parameter for each option
         int | None, typer.Option(help="About how many rows, if that is public; known but for add-remove.")
     ] = None,
     split_seed: Annotated[
-        int | None, typer.Option(help="Chooses the rows for testing by numpy's shuffle, not by their numbers.")
+        int | None, typer.Option(help="Rows for testing by numpy's shuffle, to compare with a study that did so.")
     ] = None,
     ledger: Annotated[str | None, typer.Option(help="The ledger that the budget comes from.")] = None,
     out_folder: Annotated[

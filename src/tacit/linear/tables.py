@@ -28,8 +28,9 @@ class Task:
         features: the columns to predict from.
         test_fraction: of the rows, those that are not fitted to; 0 for none.
         split_seed: None for the rule of all tables in tacit (see `Chunk.is_test`). A number shuffles the row numbers by
-            numpy's ``default_rng(seed).permutation`` and takes the last of them for testing, which needs the number of
-            rows and a bit for each.
+            numpy's ``default_rng(seed).permutation`` and takes the last of them for testing: for comparison with a
+            study that did so. It needs the number of rows, and a bit for each, and deals all rows anew where there is
+            one more: the guarantee is then for the training rows as they were dealt.
     """
 
     table: Table
