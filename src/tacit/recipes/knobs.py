@@ -33,6 +33,12 @@ def split_settings(option: str, texts: Sequence[str]) -> dict[str, str]:
     return dict(pairs)
 
 
+def full_name(key: str) -> str:
+    """A knob's own name for what the command line may call it."""
+    name = key.replace("-", "_")
+    return _SHORT.get(name, name)
+
+
 def changed(knobs: Any, settings: Mapping[str, str]) -> Any:
     """The knobs with other values, read as what each of them is; ``none`` where a knob may be left open."""
     hints = typing.get_type_hints(type(knobs))

@@ -15,6 +15,7 @@ from tacit.core.randomness import Randomness
 from tacit.core.validation import check_count
 from tacit.datasets import DataSet, Split
 from tacit.datasets.partition import public_uniforms
+from tacit.ledger import Account
 from tacit.plan import DPSGD
 from tacit.recipes.phases import Phase, phases
 from tacit.recipes.recipe import Configuration, Recipe
@@ -22,7 +23,7 @@ from tacit.training.evaluation import evaluate
 from tacit.training.execution import Execution
 from tacit.training.fitting import fit
 from tacit.training.optimizers import make_optimizer
-from tacit.training.preparation import prepare, prepared
+from tacit.training.preparation import apply, prepare
 from tacit.training.run_folder import command_line, hardware, now, versions
 from tacit.training.threads import threads_for
 
@@ -46,6 +47,7 @@ class Conditions:
         device: where.
         execution: how fast.
         points: at how many steps epsilon and accuracy are looked at on the way.
+        account: where the budget comes from; every model of every seed is charged by itself.
     """
 
     seeds: int = 1
@@ -53,6 +55,7 @@ class Conditions:
     device: torch.device = dataclasses.field(default_factory=lambda: torch.device("cpu"))
     execution: Execution = dataclasses.field(default_factory=Execution)
     points: int = 20
+    account: Account | None = None
 
     def __post_init__(self) -> None:
         check_count("seeds", self.seeds)
@@ -78,6 +81,20 @@ class Outcome:
     def std(self) -> float | None:
         """Over the seeds, of a sample; None for a single one."""
         return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """One model, with the public map that private preparations put before it, and what was seen on the way."""
+
+    model: nn.Module
+    transform: nn.Sequential
+    points: list[dict[str, Any]]
+    engine: str
+
+    def seen(self, split: Split) -> Split:
+        """Examples as the model sees them."""
+        return _through(self.transform, split)
 
 
 def run_recipe(
@@ -146,10 +163,11 @@ def measure(configuration: Configuration, conditions: Conditions, progress: Prog
     accuracies, seconds, history, engine = [], [], [], ""
     for seed in range(conditions.seeds):
         started = time.perf_counter()
-        model, seen, points, engine = _train(configuration, data, plan, seed, conditions, curve, progress)
-        accuracies.append(evaluate(model, seen.test, seen.task))
+        trained = train_model(configuration, data, plan, seed, conditions, curve, progress)
+        accuracies.append(evaluate(trained.model, trained.seen(data.test), data.task))
         seconds.append(time.perf_counter() - started)
-        history += [*points, _point(seed, plan, plan.steps, curve, accuracies[-1])]
+        history += [*trained.points, _point(seed, plan, plan.steps, curve, accuracies[-1])]
+        engine = trained.engine
     measured_on = f"{len(data.test)} held-out training examples" if conditions.held_out else "test set"
     return Outcome(plan, accuracies, seconds, history, engine, measured_on)
 
@@ -165,7 +183,7 @@ def hold_out(data: DataSet) -> DataSet:
     return dataclasses.replace(data, train=Split(*data.train[kept]), test=Split(*data.train[held]))
 
 
-def _train(
+def train_model(
     configuration: Configuration,
     data: DataSet,
     plan: DPSGD,
@@ -173,20 +191,31 @@ def _train(
     conditions: Conditions,
     curve: Mapping[int, float],
     progress: Progress,
-) -> tuple[nn.Module, DataSet, list[dict[str, Any]], str]:
-    randomness = Randomness()
-    seen = prepared(data, prepare(plan, data.train.inputs, randomness=randomness)) if plan.preparations else data
-    torch.manual_seed(seed)  # initial weights; noise and sampling have a source of their own
-    model = configuration.model(seen.input_shape, seen.classes).to(conditions.device)
+) -> Trained:
+    """Trains one model on ``data.train``; accuracies on the way are on ``data.test``, at the steps of the curve.
+
+    Args:
+        configuration, data, plan: what, on what, and with which guarantee.
+        seed: of the initial weights; noise and sampling have a source of their own.
+        conditions: how.
+        curve: epsilon at the steps that are looked at.
+        progress: told of these steps.
+    """
+    randomness, account = Randomness(), conditions.account
+    run = f"{configuration.dataset}, seed {seed}"
+    transform = prepare(plan, data.train.inputs, account=account, run=run, randomness=randomness)
+    train, test = _through(transform, data.train), _through(transform, data.test)
+    torch.manual_seed(seed)
+    model = configuration.model(tuple(train.inputs.shape[1:]), data.classes).to(conditions.device)
     points: list[dict[str, Any]] = []
     engine = ""
-    for phase in phases(configuration, model, seen.train, plan, seed, conditions.execution):
+    for phase in phases(configuration, model, train, plan, seed, conditions.execution):
 
         def after_step(step: int, _: nn.Module, before: int = phase.steps_before) -> None:
             if step + before in curve:
                 progress(seed, step + before, plan.steps, curve[step + before], TRAINING)
                 if step + before < plan.steps:
-                    accuracy = evaluate(model, seen.test, seen.task)
+                    accuracy = evaluate(model, test, data.task)
                     points.append(_point(seed, plan, step + before, curve, accuracy))
 
         optimizer = _optimizer(configuration, phase)
@@ -199,11 +228,17 @@ def _train(
                 optimizer=optimizer,
                 scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, phase.schedule),
                 average_decay=configuration.average,
+                account=account,
+                run=run,
                 randomness=randomness,
                 execution=phase.execution,
                 callbacks=[after_step],
             ).engine
-    return model, seen, points, engine
+    return Trained(model, transform, points, engine)
+
+
+def _through(transform: nn.Sequential, split: Split) -> Split:
+    return Split(apply(transform, split.inputs), split.targets) if len(transform) else split
 
 
 def _optimizer(configuration: Configuration, phase: Phase) -> torch.optim.Optimizer:

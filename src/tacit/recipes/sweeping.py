@@ -9,12 +9,12 @@ from dp_accounting import ComposedDpEvent
 
 from tacit.accounting import epsilon
 from tacit.core.errors import InputError
-from tacit.datasets import CATALOGUE
+from tacit.datasets import CATALOGUE, load
 from tacit.plan import DPSGD
 from tacit.recipes.catalogue import RECIPES
 from tacit.recipes.knobs import split_setting
 from tacit.recipes.named_set import recipe_for
-from tacit.recipes.recipe import Recipe
+from tacit.recipes.recipe import Configuration, Recipe
 from tacit.recipes.running import Conditions, Progress, measure, provenance
 
 _POINTS = 4  # a row shows its end alone; this much moves the progress bar
@@ -54,20 +54,31 @@ def find_subject(name: str) -> Recipe:
     raise InputError(f"dataset={name!r}: is neither a named data set nor a recipe. There are: {known}.")
 
 
+def combine(axes: Sequence[Axis], settings: Mapping[str, str]) -> list[dict[str, str]]:
+    """What each point of the grid sets."""
+    keys = [axis.key for axis in axes]
+    return [
+        {**settings, **dict(zip(keys, values, strict=True))}
+        for values in itertools.product(*(axis.values for axis in axes))
+    ]
+
+
 def run_sweep(
     subject: Recipe, axes: Sequence[Axis], settings: Mapping[str, str], conditions: Conditions, progress: Progress
 ) -> dict[str, Any]:
     """Measures every combination of the axes' values; plain JSON values.
 
     Every row spends by itself. ``epsilon_together`` is what releasing all of them, or choosing one by its result on the
-    training data's own examples, would cost.
+    training data's own examples, would cost. Where there is an account, it must hold all rows before the first is
+    trained, and every model is charged to it.
+
+    Raises:
+        BudgetExceededError: the account does not hold all of it; nothing was spent.
     """
-    combinations = [
-        {**settings, **dict(zip([axis.key for axis in axes], values, strict=True))}
-        for values in itertools.product(*(axis.values for axis in axes))
-    ]
+    combinations = combine(axes, settings)
     configurations = [subject.configured(combination) for combination in combinations]
     conditions = dataclasses.replace(conditions, points=_POINTS)
+    _require(configurations, conditions)
     rows: list[dict[str, Any]] = []
     plans: list[DPSGD] = []
     measured_on = ""
@@ -98,6 +109,21 @@ def run_sweep(
         "epsilon_together": _together(plans, conditions.seeds),
         **provenance(conditions),
     }
+
+
+def _require(configurations: Sequence[Configuration], conditions: Conditions) -> None:
+    account = conditions.account
+    if account is None:
+        return
+    if conditions.held_out:
+        raise InputError(
+            "held_out: its accuracies are figures on private examples without noise, which no budget pays for. Leave "
+            "out --held-out to measure on the test set, or choose with --private."
+        )
+    data = load(configurations[0].dataset)
+    plans = [configuration.plan(len(data.train)) for configuration in configurations]
+    everything = ComposedDpEvent([plan.event() for plan in plans for _ in range(conditions.seeds)])
+    account.require(everything, neighbours=plans[0].neighbours, unit=plans[0].unit)
 
 
 def _shifted(progress: Progress, first: int) -> Progress:
