@@ -73,14 +73,14 @@ def test_processes_that_race_never_overspend(path: Path) -> None:
     assert account.spent() <= 3.0
 
 
-def test_pitfall_36_a_killed_run_stays_spent(account: Account, reserve: Reserve) -> None:
+def test_pitfall_36_a_killed_run_stays_spent(account: Account, reserve: Reserve, path: Path) -> None:
     """Killed before its commits: both reservations count whole, and the mark covers every noise drawn."""
-    process = _start(_SPEND, account._database.path)
+    process = _start(_SPEND, path)
     assert process.stdout is not None
     assert process.stdout.readline() == "done\n"
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    quiet, busy = Ledger.open(account._database.path).account("digits").entries()
+    quiet, busy = Ledger.open(path).account("digits").entries()
     assert (quiet.state, quiet.steps_charged, quiet.steps_drawn) == (EntryState.RESERVED, 15, 0)
     assert (busy.state, busy.steps_charged, busy.closed) == (EntryState.RESERVED, 25, None)
     assert 7 <= busy.steps_drawn <= 25
@@ -92,7 +92,7 @@ def test_pitfall_36_a_killed_run_stays_spent(account: Account, reserve: Reserve)
 def test_a_writer_waits_for_the_one_before(account: Account, reserve: Reserve) -> None:
     """What a reservation read is still true when it writes: nobody can write in between."""
     other = threading.Thread(target=reserve, args=(10,))
-    with account._database.write():
+    with account._journal.database.write():
         other.start()
         other.join(timeout=0.5)
         assert other.is_alive()

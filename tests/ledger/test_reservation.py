@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import dp_accounting
@@ -149,7 +150,8 @@ def test_most_steps_write_nothing(account: Account, monkeypatch: pytest.MonkeyPa
 
 def _count_writes(reservation: Any, monkeypatch: pytest.MonkeyPatch) -> list[None]:
     writes: list[None] = []
-    write = reservation._database.write
+    database = reservation._journal.database
+    write = database.write
 
     @contextmanager
     def counted() -> Iterator[Any]:
@@ -157,17 +159,17 @@ def _count_writes(reservation: Any, monkeypatch: pytest.MonkeyPatch) -> list[Non
         with write() as connection:
             yield connection
 
-    monkeypatch.setattr(reservation._database, "write", counted)
+    monkeypatch.setattr(database, "write", counted)
     return writes
 
 
-def test_no_noise_is_allowed_where_the_mark_cannot_be_written(reserve: Reserve, account: Account) -> None:
+def test_no_noise_is_allowed_where_the_mark_cannot_be_written(reserve: Reserve, account: Account, path: Path) -> None:
     reservation = reserve(10)
-    moved = account._database.path.rename(account._database.path.with_suffix(".away"))
+    moved = path.rename(path.with_suffix(".away"))
     with pytest.raises(LedgerError, match="ledger="):
         reservation.before_noise(0)
     assert reservation.steps_begun == 0
-    moved.rename(account._database.path)
+    moved.rename(path)
     reservation.before_noise(0)
     assert account.entries()[0].steps_drawn == 1
 
@@ -177,5 +179,5 @@ def test_a_second_closing_record_cannot_be_stored(reserve: Reserve, account: Acc
     reservation.before_noise(0)
     reservation.commit()
     with pytest.raises(LedgerError, match="closed in the ledger"):
-        reservation._append("released", 0)
+        reservation._append({"kind": "released"})
     assert account.entries()[0].state is EntryState.COMMITTED

@@ -18,3 +18,5 @@ from tacit.ledger.reservation import Reservation as Reservation
 from tacit.ledger.reservation import unlimited as unlimited
 from tacit.ledger.spending import EventFor as EventFor
 from tacit.ledger.spending import repeated as repeated
+from tacit.ledger.terms import Rule as Rule
+from tacit.ledger.terms import Terms as Terms

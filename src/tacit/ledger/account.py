@@ -2,42 +2,73 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections import Counter
 from typing import Any
 
 from dp_accounting import DpEvent
 
-from tacit.core.errors import BudgetExceededError, InputError
+from tacit.core.errors import BudgetExceededError, InputError, UnsupportedError
 from tacit.core.privacy import Budget, Neighbours, PrivacyUnit
 from tacit.core.validation import check_count
-from tacit.ledger.database import Database, now
-from tacit.ledger.entries import Entry, EntryState, read_entries
+from tacit.ledger.entries import Entry
+from tacit.ledger.gate import GATES, Adaptive, Events, Gate, under_both_rules
+from tacit.ledger.history import History
+from tacit.ledger.journal import Journal, Record
 from tacit.ledger.reservation import LedgerReservation, Reservation
-from tacit.ledger.schema import reservations
-from tacit.ledger.spending import EventFor, compose, encode_event, unit_epsilon
+from tacit.ledger.spending import EventFor, encode_event
+from tacit.ledger.terms import Rule, Terms
 
 
-@dataclasses.dataclass(frozen=True)
 class Account:
     """The budget of one data set and everything that was spent of it.
 
     Made by `Ledger.create` and `Ledger.account`. An account without a budget refuses nothing but keeps the
-    history.
+    history. Whatever is asked of it, its history is verified first, and a history that was edited is refused.
 
     Attributes:
-        dataset: the name of the data set.
-        budget: the limit, for one ``unit`` under ``neighbours``; None for no limit.
-        unit, neighbours: what the budget protects, against which change; every run must have the same.
+        terms: what may be spent, for whom, and by which rule; every run must have the same unit and relation.
         created: when the account was opened, in UTC.
     """
 
-    dataset: str
-    budget: Budget | None
-    unit: PrivacyUnit
-    neighbours: Neighbours
-    created: str
-    _id: int = dataclasses.field(repr=False)
-    _database: Database = dataclasses.field(repr=False, compare=False)
+    def __init__(self, terms: Terms, created: str, journal: Journal) -> None:
+        self.terms = terms
+        self.created = created
+        self._journal = journal
+        self._gate: Gate = GATES[terms.rule](terms)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Account) and (self.terms, self.created) == (other.terms, other.created)
+
+    def __hash__(self) -> int:
+        return hash((self.terms, self.created))
+
+    def __repr__(self) -> str:
+        return f"Account({self.terms!r}, created={self.created!r})"
+
+    @property
+    def dataset(self) -> str:
+        """The name of the data set."""
+        return self.terms.dataset
+
+    @property
+    def budget(self) -> Budget | None:
+        """The limit, for one ``unit`` under ``neighbours``; None for no limit."""
+        return self.terms.budget
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """What the budget protects as a whole."""
+        return self.terms.unit
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """The relation that the budget speaks of."""
+        return self.terms.neighbours
+
+    @property
+    def rule(self) -> Rule:
+        """How spending is added up."""
+        return self.terms.rule
 
     def reserve(
         self,
@@ -51,10 +82,9 @@ class Account:
     ) -> Reservation:
         """Take the cost of a whole run out of the budget, or refuse it and write nothing.
 
-        One transaction composes every entry that counts (reserved and committed, never released) with
-        ``event_for(steps)`` and compares epsilon at the budget's delta with the budget, holding the write
-        lock, so that two runs cannot both take the last of it. Epsilon comes from privacy loss distributions,
-        or from Rényi divergences where those do not cover an event.
+        One transaction adds up every entry that counts (reserved and committed, never released) and
+        ``event_for(steps)`` by the account's rule and compares with the budget, holding the account's lock, so that
+        two runs cannot both take the last of it.
 
         Args:
             event_for: the event of the first k steps, for k from 1 to ``steps``; see `repeated`.
@@ -73,19 +103,12 @@ class Account:
         check_count("steps", steps)
         self._check_terms(neighbours, unit)
         requested = encode_event(event_for(steps))
-        row = {
-            "account_id": self._id,
-            "run": run,
-            "note": note,
-            "steps": steps,
-            "event": requested,
-            "created": now(),
-        }
-        with self._database.write() as connection:
-            self._check_budget(_spent_events(read_entries(connection, self._id)), requested)
-            insertion = reservations.insert().values(**row).returning(reservations.c.id)
-            number = connection.execute(insertion).scalar_one()
-        return LedgerReservation(self._database, number, event_for, steps)
+
+        def record(history: History) -> Record:
+            self._check_budget(history.counted, requested)
+            return {"kind": "reserved", "run": run, "note": note, "steps": steps, "event": requested}
+
+        return LedgerReservation(self._journal, self._journal.append(record), event_for, steps)
 
     def require(self, event: DpEvent, *, neighbours: Neighbours, unit: PrivacyUnit) -> None:
         """Refuse now what `reserve` would refuse, and write nothing: for work that takes several reservations.
@@ -97,22 +120,32 @@ class Account:
             InputError: the relation or unit is not the account's.
         """
         self._check_terms(neighbours, unit)
-        with self._database.read() as connection:
-            self._check_budget(_spent_events(read_entries(connection, self._id)), encode_event(event))
+        self._check_budget(self._journal.read().counted, encode_event(event))
 
     def entries(self) -> list[Entry]:
         """Every reservation and what became of it, oldest first."""
-        with self._database.read() as connection:
-            return read_entries(connection, self._id)
+        return list(self._journal.read().entries.values())
 
     def spent(self, delta: float | None = None) -> float:
-        """Epsilon of everything reserved and committed, composed; infinite where no bound is finite.
+        """Epsilon of everything reserved and committed, by the account's rule; infinite where no bound is finite.
+
+        Under the adaptive rule it is the least limit that would have admitted everything, to be read beside the
+        budget; `odometer` is the bound that holds at any moment.
 
         Args:
             delta: where to evaluate epsilon; the budget's delta unless given. An account without a budget
                 needs it.
         """
-        return self._epsilon(_spent_events(self.entries()), self._delta(delta))
+        return self._gate.epsilon(self._journal.read().counted, self._delta(delta))
+
+    def odometer(self, delta: float | None = None) -> float:
+        """Epsilon of everything spent, valid however the runs were chosen and whenever one looks; see
+        `tacit.accounting.filters.RenyiOdometer`.
+
+        Args:
+            delta: as for `spent`.
+        """
+        return Adaptive(self.terms).odometer(self._journal.read().counted, self._delta(delta))
 
     def remaining(self) -> float:
         """The budget's epsilon less what is spent, at least 0; infinite without a budget.
@@ -126,24 +159,32 @@ class Account:
         """Budget, spent, remaining and entries as plain JSON values; None stands for an absent or infinite
         number.
 
+        ``rule`` is the rule that applies, and ``rules`` says what is spent and remains under both; ``odometer`` is
+        what was spent however the runs were chosen. ``head`` is the hash of the last record: kept elsewhere, it shows
+        later that nothing before it was changed.
+
         Args:
             delta: where to evaluate what is spent; without it an account without a budget gives None.
         """
-        history = self.entries()
+        history = self._journal.read()
         at = delta if delta is not None or self.budget is None else self.budget.delta
-        spent = None if at is None else self._epsilon(_spent_events(history), at)
-        remaining = None
-        if self.budget is not None and spent is not None and at == self.budget.delta:
-            remaining = max(0.0, self.budget.epsilon - spent)
+        rules = None if at is None else under_both_rules(self.terms, history.counted, at)
+        applies = None if rules is None else rules[self.rule.value]
+        remaining = None if applies is None else applies["remaining"]
         return {
             "dataset": self.dataset,
             "budget": None if self.budget is None else dataclasses.asdict(self.budget),
-            "spent": None if spent is None else {"epsilon": spent if spent < math.inf else None, "delta": at},
+            "spent": None if applies is None else {"epsilon": applies["spent"], "delta": at},
             "remaining": None if remaining is None else {"epsilon": remaining, "delta": at},
+            "rule": self.rule.value,
+            "rules": rules,
+            "odometer": None if at is None else self._odometer_facts(history.counted, at),
             "neighbours": self.neighbours.value,
             "unit": str(self.unit),
             "created": self.created,
-            "entries": [entry.to_dict() for entry in history],
+            "records": history.length,
+            "head": history.head,
+            "entries": [entry.to_dict() for entry in history.entries.values()],
         }
 
     def _delta(self, delta: float | None) -> float:
@@ -153,8 +194,12 @@ class Account:
             raise InputError(f"delta=None: the account of {self.dataset!r} has no budget. Give a delta, such as 1e-5.")
         return self.budget.delta
 
-    def _epsilon(self, encoded_events: Iterable[str], delta: float) -> float:
-        return unit_epsilon(compose(encoded_events), delta, neighbours=self.neighbours, unit=self.unit)
+    def _odometer_facts(self, events: Events, delta: float) -> dict[str, float | None]:
+        try:
+            reading = Adaptive(self.terms).odometer(events, delta)
+        except UnsupportedError:
+            reading = math.inf
+        return {"epsilon": reading if reading < math.inf else None, "delta": delta}
 
     def _check_terms(self, neighbours: Neighbours, unit: PrivacyUnit) -> None:
         if neighbours is not self.neighbours:
@@ -168,22 +213,17 @@ class Account:
                 "Plan the run for that unit."
             )
 
-    def _check_budget(self, spent_events: list[str], requested: str) -> None:
-        if self.budget is None:
+    def _check_budget(self, spent_events: Events, requested: str) -> None:
+        together = spent_events + Counter([requested])
+        if self.budget is None or self._gate.admits(together, self.budget):
             return
         delta = self.budget.delta
-        total = self._epsilon([*spent_events, requested], delta)
-        if total <= self.budget.epsilon:
-            return
-        spent = self._epsilon(spent_events, delta)
-        alone = self._epsilon([requested], delta)
+        total, spent, alone = (
+            self._gate.epsilon(events, delta) for events in (together, spent_events, Counter([requested]))
+        )
         raise BudgetExceededError(
             f"dataset={self.dataset!r}: the run needs epsilon {alone:.4g} by itself and would bring the "
             f"total to {total:.4g}, above the budget of {self.budget.epsilon:.4g} at delta {delta:.3g} "
             f"(spent {spent:.4g}, remaining {max(0.0, self.budget.epsilon - spent):.4g}). "
             "Nothing was spent. Plan fewer steps or more noise."
         )
-
-
-def _spent_events(history: Iterable[Entry]) -> list[str]:
-    return [entry.encoded_event for entry in history if entry.state is not EntryState.RELEASED]

@@ -1,52 +1,21 @@
-"""The connection to a ledger's database: the only file that knows which database it is.
+"""What a ledger asks of its database, whichever it is, and how an address becomes one.
 
-Every write is one transaction that holds the write lock from its first statement (``BEGIN IMMEDIATE``), so
-that what it read is still true when it writes, and that has reached the disk when it returns (write-ahead
-log, ``synchronous=FULL``).
+A write is one transaction. Whoever appends first locks the account's row, so that what it read is still true when it
+writes, and the write is on the disk when the block ends.
 """
 
+import abc
 import contextlib
 import datetime
 import os
-import sqlite3
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.pool import NullPool
 
-from tacit.core.errors import InputError, LedgerError, UnsupportedError
+from tacit.core.errors import LedgerError
 
-_SQLITE_PREFIX = "sqlite:///"
 # A reservation computes an epsilon under the lock; several runs may queue behind one another.
-_LOCK_TIMEOUT_SECONDS = 120.0
-
-_REMEDIES = {
-    "SQLITE_CANTOPEN": "Check that the folder exists and that you may write to it.",
-    "SQLITE_READONLY": "Check that you may write to the file and to its folder.",
-    "SQLITE_NOTADB": "It is not a ledger: name another path, or make one with `tacit ledger create`.",
-    "SQLITE_CORRUPT": "The file is damaged: restore it from a backup.",
-    "SQLITE_BUSY": "Another process holds the ledger: wait for it and try again.",
-    "SQLITE_FULL": "The disk is full: free some space and try again.",
-}
-
-
-def locate(url_or_path: str | os.PathLike[str]) -> Path:
-    """The file behind a path or a ``sqlite:///`` address.
-
-    A database in memory is refused because it does not outlive a crash, and every other address because it is
-    unknown.
-    """
-    address = os.fspath(url_or_path)
-    path = address.removeprefix(_SQLITE_PREFIX)
-    if "://" in path:
-        raise UnsupportedError(
-            f"ledger={address!r}: only SQLite ledgers are supported. Give a path or {_SQLITE_PREFIX}PATH."
-        )
-    if path in ("", ":memory:"):
-        raise InputError(f"ledger={address!r}: a ledger must outlive the process. Give the path of a file.")
-    return Path(path)
+LOCK_TIMEOUT_SECONDS = 120.0
 
 
 def now() -> str:
@@ -54,63 +23,72 @@ def now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-class Database:
-    """Transactions on one SQLite file; every failure of the database becomes a `LedgerError` with a remedy.
+class Database(abc.ABC):
+    """Transactions on one database; every failure of it becomes a `LedgerError` with a remedy.
 
-    No connection is kept open between transactions, so a `Database` may be used from several threads and
-    after a fork.
+    It may be used from several threads and after a fork.
+
+    Attributes:
+        name: how messages call it; without a password.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._engine = sa.create_engine(
-            sa.URL.create("sqlite", database=str(path)),
-            poolclass=NullPool,
-            connect_args={"timeout": _LOCK_TIMEOUT_SECONDS},
-        )
-        sa.event.listen(self._engine, "connect", _prepare_connection)
-        sa.event.listen(self._engine, "begin", _begin)
+    name: str
 
     @contextlib.contextmanager
     def read(self) -> Iterator[sa.Connection]:
         """A transaction that sees one consistent state."""
-        with _translated_errors(self.path), self._engine.begin() as connection:
+        with self._translated_errors(), self._reader().begin() as connection:
             yield connection
 
     @contextlib.contextmanager
     def write(self) -> Iterator[sa.Connection]:
-        """A transaction that is alone in writing; durable once the block ends, undone if the block raises."""
-        with _translated_errors(self.path), self._writer().begin() as connection:
-            yield connection
+        """A transaction that is durable once the block ends, and undone if the block raises."""
+        with self._translated_errors():
+            with self._writer().begin() as connection:
+                yield connection
+            self._make_durable()
 
-    def keep_write_ahead_log(self) -> None:
-        """Switch a new file to write-ahead logging; the file remembers it."""
-        with _translated_errors(self.path), contextlib.closing(self._engine.raw_connection()) as connection:
-            connection.cursor().execute("PRAGMA journal_mode = WAL")
+    @abc.abstractmethod
+    def require_existing(self) -> None:
+        """Refuse a place where there is nothing, and make nothing there."""
 
-    def _writer(self) -> sa.Engine:
-        return self._engine.execution_options(tacit_begin="BEGIN IMMEDIATE")
+    @abc.abstractmethod
+    def prepare(self) -> None:
+        """Make the place ready for its first tables."""
+
+    @abc.abstractmethod
+    def lock_tables(self, connection: sa.Connection) -> None:
+        """Within a write: wait until nobody else makes or changes tables."""
+
+    @abc.abstractmethod
+    def _reader(self) -> sa.Engine: ...
+
+    @abc.abstractmethod
+    def _writer(self) -> sa.Engine: ...
+
+    @abc.abstractmethod
+    def _make_durable(self) -> None:
+        """Return when every write that has ended is on the disk."""
+
+    @abc.abstractmethod
+    def _remedy(self, cause: BaseException | None) -> str: ...
+
+    @contextlib.contextmanager
+    def _translated_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sa.exc.DBAPIError as error:
+            what = str(error.orig).partition("\n")[0].rstrip(".")
+            raise LedgerError(f"ledger={self.name!r}: {what}. {self._remedy(error.orig)}") from error
 
 
-def _prepare_connection(connection: sqlite3.Connection, _record: object) -> None:
-    # The driver must not open transactions by itself: `_begin` decides when and which.
-    connection.isolation_level = None
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA foreign_keys = ON")
+def database_at(url_or_path: str | os.PathLike[str]) -> Database:
+    """The database behind a path, a ``sqlite:///`` address or a ``postgresql://`` address; nothing is opened yet."""
+    address = os.fspath(url_or_path)
+    if address.startswith(("postgresql:", "postgresql+", "postgres:")):
+        from tacit.ledger.postgres import PostgresDatabase
 
+        return PostgresDatabase(address)
+    from tacit.ledger.sqlite import SqliteDatabase
 
-def _begin(connection: sa.Connection) -> None:
-    options: Any = connection.get_execution_options()
-    connection.exec_driver_sql(options.get("tacit_begin", "BEGIN"))
-
-
-@contextlib.contextmanager
-def _translated_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (sa.exc.DBAPIError, sqlite3.Error) as error:
-        cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
-        # Extended codes such as SQLITE_READONLY_DIRECTORY begin with the code that they refine.
-        code = "_".join(str(getattr(cause, "sqlite_errorname", "")).split("_")[:2])
-        remedy = _REMEDIES.get(code, "Check the file and its disk.")
-        raise LedgerError(f"ledger={str(path)!r}: {cause}. {remedy}") from error
+    return SqliteDatabase(address)

@@ -5,9 +5,7 @@ import enum
 from typing import Any
 
 import dp_accounting
-import sqlalchemy as sa
 
-from tacit.ledger.schema import closing_kinds, records, reservations
 from tacit.ledger.spending import decode_event
 
 
@@ -24,7 +22,7 @@ class Entry:
     """One reservation and what became of it.
 
     Attributes:
-        id: the number of the reservation in its ledger.
+        id: the number of the reservation in its account's history.
         run, note: what the run called itself.
         state: reserved (a run that is under way or that died), committed or released.
         steps_reserved: the steps that the run planned.
@@ -57,30 +55,3 @@ class Entry:
         """The entry as plain JSON values."""
         values = dataclasses.asdict(self)
         return values | {"state": self.state.value}
-
-
-def read_entries(connection: sa.Connection, account_id: int) -> list[Entry]:
-    """Every entry of an account, oldest first."""
-    of_account = reservations.c.account_id == account_id
-    rows = connection.execute(sa.select(reservations).where(of_account).order_by(reservations.c.id)).all()
-    joined = sa.select(records).join(reservations).where(of_account).order_by(records.c.id)
-    later: dict[int, list[Any]] = {row.id: [] for row in rows}
-    for record in connection.execute(joined):
-        later[record.reservation_id].append(record)
-    return [_entry(row, later[row.id]) for row in rows]
-
-
-def _entry(reservation: Any, history: list[Any]) -> Entry:
-    closing = next((record for record in history if record.kind in closing_kinds), None)
-    return Entry(
-        id=reservation.id,
-        run=reservation.run,
-        note=reservation.note,
-        state=EntryState.RESERVED if closing is None else EntryState(closing.kind),
-        steps_reserved=reservation.steps,
-        steps_drawn=max((record.steps for record in history if record.kind == "drawn"), default=0),
-        steps_charged=reservation.steps if closing is None else closing.steps,
-        encoded_event=(closing.event if closing is not None else None) or reservation.event,
-        created=reservation.created,
-        closed=None if closing is None else closing.created,
-    )

@@ -12,12 +12,11 @@ import math
 import types
 from typing import Self
 
-import sqlalchemy as sa
-
 from tacit.core.errors import BudgetExceededError, LedgerError
 from tacit.core.validation import check_count
-from tacit.ledger.database import Database, now
-from tacit.ledger.schema import closing_kinds, records
+from tacit.ledger.entries import EntryState
+from tacit.ledger.history import History
+from tacit.ledger.journal import Journal, Record
 from tacit.ledger.spending import EventFor, encode_event
 
 # A run marks its progress about this often: rare enough to cost nothing, often enough to say where a crash
@@ -141,10 +140,10 @@ class LedgerReservation(Reservation):
     The mark is written ahead in blocks of steps, so that most steps write nothing.
     """
 
-    def __init__(self, database: Database, reservation_id: int, event_for: EventFor, steps: int) -> None:
+    def __init__(self, journal: Journal, number: int, event_for: EventFor, steps: int) -> None:
         super().__init__(steps)
-        self.id = reservation_id
-        self._database = database
+        self.id = number
+        self._journal = journal
         self._event_for = event_for
         self._block = math.ceil(steps / _MARKS_A_RUN)
         self._marked = 0
@@ -153,23 +152,23 @@ class LedgerReservation(Reservation):
         if steps <= self._marked:
             return
         mark = min(self._marked + self._block, self.steps)
-        self._append("drawn", mark)
+        self._append({"kind": "drawn", "steps": mark})
         self._marked = mark
 
     def _close(self, steps: int) -> None:
         if steps == 0:
-            self._append("released", 0)
+            self._append({"kind": "released"})
         else:
-            self._append("committed", steps, event=encode_event(self._event_for(steps)))
+            event = encode_event(self._event_for(steps))
+            self._append({"kind": "committed", "steps": steps, "event": event})
 
-    def _append(self, kind: str, steps: int, event: str | None = None) -> None:
-        values = {"reservation_id": self.id, "kind": kind, "steps": steps, "event": event, "created": now()}
-        mine = records.c.reservation_id == self.id
-        closed = sa.select(records.c.id).where(mine, records.c.kind.in_(closing_kinds))
-        with self._database.write() as connection:
-            if connection.execute(closed).first() is not None:
+    def _append(self, values: Record) -> None:
+        def record(history: History) -> Record:
+            if history.entries[self.id].state is not EntryState.RESERVED:
                 raise LedgerError(f"reservation {self.id} is closed in the ledger. Reserve again.")
-            connection.execute(records.insert().values(**values))
+            return {**values, "reservation": self.id}
+
+        self._journal.append(record)
 
 
 def unlimited(steps: int) -> Reservation:

@@ -1,12 +1,13 @@
-"""The tables of a ledger. Rows are only ever added: a reservation's later life is a list of records beside
-it.
+"""The tables of a ledger: a list of records for each account, and where that list ends.
 
-Nothing is updated or deleted, so the history of an account can be read back as it happened.
+``history`` is only ever added to. Each record carries the hash of the one before it, so that an edit, a deletion or
+another order is seen by whoever reads. An account's row says how long its list is and what its last hash is: the only
+values that ever change, and the row that a writer locks.
 """
 
 import sqlalchemy as sa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 metadata = sa.MetaData()
 
@@ -22,49 +23,15 @@ accounts = sa.Table(
     metadata,
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("dataset", sa.Text, nullable=False, unique=True),
-    sa.Column("epsilon", sa.Float),
-    sa.Column("delta", sa.Float),
-    sa.Column("neighbours", sa.Text, nullable=False),
-    sa.Column("unit_name", sa.Text, nullable=False),
-    sa.Column("unit_max_examples", sa.Integer, nullable=False),
-    sa.Column("created", sa.Text, nullable=False),
-    sa.CheckConstraint("(epsilon IS NULL) = (delta IS NULL)", name="budget_whole_or_absent"),
+    sa.Column("length", sa.Integer, nullable=False),
+    sa.Column("head", sa.Text, nullable=False),
 )
 
-reservations = sa.Table(
-    "reservations",
+history = sa.Table(
+    "history",
     metadata,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("account_id", sa.ForeignKey("accounts.id"), nullable=False, index=True),
-    sa.Column("run", sa.Text, nullable=False),
-    sa.Column("note", sa.Text, nullable=False),
-    sa.Column("steps", sa.Integer, nullable=False),
-    sa.Column("event", sa.Text, nullable=False),
-    sa.Column("created", sa.Text, nullable=False),
-)
-
-# What became of a reservation: "drawn" raises the mark below which noise may exist, "committed" and
-# "released" close it.
-records = sa.Table(
-    "records",
-    metadata,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("reservation_id", sa.ForeignKey("reservations.id"), nullable=False, index=True),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("steps", sa.Integer, nullable=False),
-    sa.Column("event", sa.Text),
-    sa.Column("created", sa.Text, nullable=False),
-    sa.CheckConstraint("kind IN ('drawn', 'committed', 'released')", name="known_kind"),
-    sa.CheckConstraint("(kind = 'committed') = (event IS NOT NULL)", name="commits_carry_their_event"),
-)
-
-closing_kinds = ("committed", "released")
-
-# Two closing records for one reservation cannot be stored, whatever the code above does.
-sa.Index(
-    "closed_once",
-    records.c.reservation_id,
-    unique=True,
-    sqlite_where=records.c.kind.in_(closing_kinds),
-    postgresql_where=records.c.kind.in_(closing_kinds),
+    sa.Column("account_id", sa.ForeignKey("accounts.id"), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("hash", sa.Text, nullable=False),
 )

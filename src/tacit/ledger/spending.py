@@ -1,8 +1,9 @@
 """What a list of events costs together, for the unit and the relation of an account."""
 
+import functools
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import dp_accounting
 
@@ -25,22 +26,22 @@ def encode_event(event: dp_accounting.DpEvent) -> str:
     return json.dumps(event_to_json(event), sort_keys=True)
 
 
+@functools.lru_cache(maxsize=1024)
 def decode_event(text: str) -> dp_accounting.DpEvent:
     """The event behind `encode_event`'s text; a `LedgerError` where there is none."""
     try:
         return event_from_json(json.loads(text))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise LedgerError(
             f"ledger: the event of an entry cannot be read ({error}). Restore the file from a backup."
         ) from error
 
 
-def compose(encoded_events: Iterable[str]) -> dp_accounting.DpEvent:
+def compose(events: Counter[str]) -> dp_accounting.DpEvent:
     """One event for all, equal ones counted rather than repeated: an accountant pays for each kind once."""
-    counts = Counter(encoded_events)
     parts = [
         decode_event(text) if count == 1 else dp_accounting.SelfComposedDpEvent(decode_event(text), count)
-        for text, count in counts.items()
+        for text, count in events.items()
     ]
     if not parts:
         return dp_accounting.NoOpDpEvent()
