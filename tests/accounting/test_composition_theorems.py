@@ -63,3 +63,22 @@ def test_no_theorem_here_for_replaced_records() -> None:
     for accountant in ("basic", "strong", "strong-rigorous", "gdp"):
         with pytest.raises(UnsupportedError, match=r"replace-one relation. Use 'pld'"):
             epsilon(dpsgd_event(0.1, 1.0, 2), 1e-5, accountant=accountant, neighbours=Neighbours.REPLACE_ONE)
+
+
+@pytest.mark.parametrize("accountant", ["basic", "strong-rigorous"])
+def test_a_replaced_record_moves_two_contributions(accountant):
+    """Twice the sensitivity, which is half the noise; delta 0 is a delta where all noise is Laplace's."""
+    laplace, gaussian = dp_event.LaplaceDpEvent(4.0), dp_event.GaussianDpEvent(6.0)
+    replace, add = Neighbours.REPLACE_ONE, Neighbours.ADD_REMOVE
+    assert epsilon(laplace, 0.0, neighbours=replace) == 0.5
+    both, halved = (
+        dp_event.ComposedDpEvent([dp_event.LaplaceDpEvent(4.0 / by), dp_event.GaussianDpEvent(6.0 / by)])
+        for by in (1, 2)
+    )
+    found = epsilon(both, 1e-5, accountant=accountant, neighbours=replace)
+    assert found == pytest.approx(epsilon(halved, 1e-5, accountant=accountant, neighbours=add))
+    assert found > 1.5 * epsilon(both, 1e-5, accountant=accountant, neighbours=add)
+    assert found >= epsilon(both, 1e-5, accountant="pld", neighbours=replace)
+    sampled = dp_event.PoissonSampledDpEvent(0.1, gaussian)
+    with pytest.raises(UnsupportedError, match="replace-one"):
+        epsilon(sampled, 1e-5, accountant=accountant, neighbours=replace)

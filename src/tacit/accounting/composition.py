@@ -25,6 +25,7 @@ from tacit.accounting.base import refuse_event, refuse_relation
 from tacit.accounting.conversion import gaussian_epsilons
 from tacit.accounting.dominating import FloatArray
 from tacit.accounting.events import SampledGaussian, as_sampled_gaussian, flatten
+from tacit.accounting.relations import contributions_moved
 from tacit.core.errors import UnsupportedError
 from tacit.core.privacy import Neighbours
 
@@ -66,7 +67,11 @@ _Theorem = Callable[[Steps, float], float]
 
 @dataclasses.dataclass(frozen=True)
 class CompositionAccountant:
-    """One of the three composition theorems, for Gaussian and Laplace noise with or without Poisson sampling."""
+    """One of the three composition theorems, for Gaussian and Laplace noise with or without Poisson sampling.
+
+    A replaced record moves two contributions, which doubles a pure epsilon and halves a noise multiplier; with sampling
+    that relation is refused.
+    """
 
     name: str
     is_upper_bound: bool
@@ -102,18 +107,21 @@ class CompositionAccountant:
         return math.exp(high)
 
     def _steps(self, event: DpEvent, neighbours: Neighbours) -> Steps:
-        if neighbours is Neighbours.REPLACE_ONE:
-            raise refuse_relation(self.name, neighbours, "Use 'pld'.")
+        moved = contributions_moved(neighbours)
         gaussian: list[SampledGaussian] = []
         pure: list[PureStep] = []
         for leaf, count in flatten(event):
             step = as_sampled_gaussian(leaf, count) or as_pure_step(leaf, count)
             if step is None:
                 raise refuse_event(self.name, leaf, neighbours, "Use 'pld' or 'rdp'.")
+            if moved > 1 and step.sampling_rate != 1:  # the formulas of amplification are for a record more or less
+                raise refuse_relation(self.name, neighbours, "Use 'pld'.")
+            if not step.count:
+                continue
             if isinstance(step, SampledGaussian):
-                gaussian += [step] if step.count else []
+                gaussian.append(dataclasses.replace(step, noise_multiplier=step.noise_multiplier / moved))
             else:
-                pure += [step] if step.count else []
+                pure.append(dataclasses.replace(step, epsilon=step.epsilon * moved))
         return Steps(tuple(gaussian), tuple(pure))
 
 
