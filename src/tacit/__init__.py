@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tacit.gradients import clipped_grad as clipped_grad
     from tacit.gradients import preflight as preflight
     from tacit.plan import DPSGD as DPSGD
+    from tacit.training import Checkpoint as Checkpoint
     from tacit.training import Execution as Execution
     from tacit.training import FitResult as FitResult
     from tacit.training import Private as Private
@@ -48,7 +49,9 @@ _HOMES = {
     "tacit.core.randomness": ("Randomness",),
     "tacit.gradients": ("clipped_grad", "preflight"),
     "tacit.plan": ("DPSGD",),
-    "tacit.training": ("Execution", "FitResult", "Private", "TrainingInterrupted", "WeightAverage", "fit"),
+    "tacit.training": (
+        *("Checkpoint", "Execution", "FitResult", "Private", "TrainingInterrupted", "WeightAverage", "fit"),
+    ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

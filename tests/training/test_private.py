@@ -17,6 +17,7 @@ from tacit.gradients import ClippedSum
 from tacit.ledger import Ledger, Reservation
 from tacit.ledger.entries import EntryState
 from tacit.training import Execution, FitResult, Private
+from tacit.training import position as position_module
 from tacit.training import private as private_module
 from tacit.training.private import Lot
 
@@ -148,7 +149,7 @@ def test_the_sum_comes_first_then_the_ledger_then_the_noise(monkeypatch):
         order.append("sum")
         return cross_entropy(model, x, y)
 
-    monkeypatch.setattr(private_module, "unlimited", Watching)
+    monkeypatch.setattr(position_module, "unlimited", Watching)
     private = make(
         plan(steps=2),
         loss_fn=loss_fn,
@@ -175,7 +176,7 @@ def test_a_ledger_that_cannot_be_written_stops_the_noise(monkeypatch):
         def _close(self, steps):
             pass
 
-    monkeypatch.setattr(private_module, "unlimited", Broken)
+    monkeypatch.setattr(position_module, "unlimited", Broken)
     spy = Spy()
     private = make(randomness=spy)
     before = [p.clone() for p in private.model.parameters()]

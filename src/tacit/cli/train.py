@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tacit.datasets import DataSet
     from tacit.ledger import Account
     from tacit.plan import DPSGD
-    from tacit.training import Experiment, Settings
+    from tacit.training import Checkpoint, Experiment, Settings
 
 _DEFAULT_EPSILON = 3.0
 _LARGEST_DELTA = 1e-5
@@ -76,6 +76,21 @@ def train(  # noqa: PLR0913 - one parameter for each option
     out_folder: Annotated[
         Path | None, typer.Option("--out", help="The run's folder.", rich_help_panel="Running")
     ] = None,
+    checkpoint: Annotated[
+        Path | None, _running("A folder to save the run in while it trains; it holds a secret key until the end.")
+    ] = None,
+    checkpoint_every: Annotated[int | None, _running("Steps between two saves; about 64 a run unless told.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Goes on with the run in --checkpoint.", rich_help_panel="Running")
+    ] = False,
+    redraw: Annotated[
+        bool,
+        typer.Option(
+            "--redraw",
+            help="With --resume: steps that cannot be replayed are drawn again and counted again in the ledger.",
+            rich_help_panel="Running",
+        ),
+    ] = False,
     unsafe_no_noise: Annotated[
         bool,
         typer.Option(
@@ -107,7 +122,8 @@ def train(  # noqa: PLR0913 - one parameter for each option
         execution=Execution(engine=engine, chunk_size=chunk_size),
         device=find_device(device),
         unsafe_seed=unsafe_seed,
-        folder=RunFolder.create(out_folder, data.name),  # last: whatever is wrong above leaves no folder behind
+        checkpoint=_checkpoint(checkpoint, checkpoint_every, resume, redraw),
+        folder=RunFolder.create(out_folder, data.name, goes_on=resume),  # last: no folder if anything above is wrong
     )
     record, page = _run(experiment)
     _show(record, page, json)
@@ -149,6 +165,17 @@ def _plan(
         sampler=settings.sampler,
         unsafe_no_noise=unsafe_no_noise,
     )
+
+
+def _checkpoint(folder: Path | None, every: int | None, resume: bool, redraw: bool) -> "Checkpoint | None":
+    from tacit.training import Checkpoint
+
+    if folder is not None:
+        return Checkpoint(folder, every=every, resume=resume, redraw=redraw)
+    for name, given in (("resume", resume), ("redraw", redraw), ("checkpoint-every", every is not None)):
+        if given:
+            raise InputError(f"{name}: needs --checkpoint, the folder that the run is saved in. Name it.")
+    return None
 
 
 def _account(ledger: str | None, dataset: str) -> "Account | None":

@@ -68,6 +68,29 @@ class Randomness:
         forked._key = hashlib.blake2b(forked._key, key=self._key, digest_size=_KEY_BYTES).digest()
         return forked
 
+    def export_secret_key(self) -> bytes:
+        """The key itself, for whoever must draw from the same streams after a crash.
+
+        **It is a secret**: whoever holds it can subtract all noise. Keep it where its owner alone can read it, and
+        destroy it when the run ends. A restored source may only draw again what was drawn before on the very same sums,
+        or what was never drawn.
+        """
+        return self._key
+
+    @classmethod
+    def from_secret_key(cls, key: bytes, *, voids_guarantee: bool) -> "Randomness":
+        """The source whose key `export_secret_key` gave.
+
+        Args:
+            key: 32 bytes.
+            voids_guarantee: whether the key came from a fixed seed; statements then say so, as before.
+        """
+        if len(key) != _KEY_BYTES:
+            raise InputError(f"key of {len(key)} bytes: must have {_KEY_BYTES}. Give what export_secret_key returned.")
+        restored = cls()
+        restored._key, restored.voids_guarantee = bytes(key), voids_guarantee
+        return restored
+
     def stream(self, *path: str | int) -> np.random.Generator:
         """A generator that belongs to ``path`` alone; asking twice for one path gives the same numbers twice."""
         digest = hashlib.blake2b(_encode(path), key=self._key, digest_size=16).digest()

@@ -11,6 +11,7 @@ from tacit.training.preparation import PrincipalComponents as PrincipalComponent
 from tacit.training.preparation import prepare as prepare
 from tacit.training.preparation import prepared as prepared
 from tacit.training.private import Private as Private
+from tacit.training.resume import Checkpoint as Checkpoint
 from tacit.training.run_folder import RunFolder as RunFolder
 from tacit.training.settings import Settings as Settings
 from tacit.training.settings import default_settings as default_settings

@@ -24,6 +24,7 @@ from tacit.training.evaluation import evaluate, loss_for
 from tacit.training.execution import Execution
 from tacit.training.fitting import FitResult, TrainingInterrupted, fit
 from tacit.training.optimizers import make_optimizer, make_schedule
+from tacit.training.resume import Checkpoint
 from tacit.training.run_folder import RunFolder, command_line, hardware, now, versions
 from tacit.training.settings import Settings
 from tacit.training.threads import threads_for
@@ -47,6 +48,7 @@ class Experiment:
         account: where the budget comes from.
         execution, device: where and how fast.
         unsafe_seed: fixes noise and sampling for debugging, which voids the guarantee.
+        checkpoint: where the models are saved while they train, each in a folder of its own, to go on after a crash.
     """
 
     dataset: DataSet
@@ -58,6 +60,7 @@ class Experiment:
     execution: Execution = dataclasses.field(default_factory=Execution)
     device: torch.device = dataclasses.field(default_factory=lambda: torch.device("cpu"))
     unsafe_seed: int | None = None
+    checkpoint: Checkpoint | None = None
 
     def __post_init__(self) -> None:
         check_count("seeds", self.seeds)
@@ -71,7 +74,7 @@ class Experiment:
         Raises:
             BudgetExceededError: the account does not hold all models; nothing was spent.
         """
-        if self.account is not None:
+        if self.account is not None and not self._resumes:
             everything = ComposedDpEvent([self.plan.event()] * self.seeds)
             try:
                 self.account.require(everything, neighbours=self.plan.neighbours, unit=self.plan.unit)
@@ -99,6 +102,11 @@ class Experiment:
             self._write("failed", results, scores, time.perf_counter() - started)
             raise
         return self._write("finished", results, scores, time.perf_counter() - started)
+
+    @property
+    def _resumes(self) -> bool:
+        """Whether some of the budget may be reserved already; every model then asks for what it lacks."""
+        return self.checkpoint is not None and self.checkpoint.resume
 
     def _train(self, seed: int, curve: "_EpsilonCurve", progress: Progress) -> FitResult:
         dataset, settings, plan = self.dataset, self.settings, self.plan
@@ -137,6 +145,7 @@ class Experiment:
                 randomness=None if self.unsafe_seed is None else Randomness(unsafe_seed=self.unsafe_seed + seed),
                 execution=self.execution,
                 callbacks=[after_step],
+                checkpoint=None if self.checkpoint is None else self.checkpoint.part(str(seed)),
             )
 
     def _point(self, seed: int, step: int, epsilon: float, score: float) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """`fit`: a whole private run."""
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +16,10 @@ from tacit.plan import DPSGD
 from tacit.training.averaging import WeightAverage
 from tacit.training.execution import Execution
 from tacit.training.private import Private
+from tacit.training.records import check_records
+from tacit.training.resume import Checkpoint, Session
+from tacit.training.run_header import Facts
+from tacit.training.run_state import RunState
 
 Callback = Callable[[int, nn.Module], None]
 """Called after every step with the number of steps done and the model."""
@@ -45,7 +50,7 @@ class TrainingInterrupted(KeyboardInterrupt):
         self.result = result
 
 
-def fit(
+def fit(  # noqa: PLR0913 - one for each thing that a run consists of
     model: nn.Module,
     loss_fn: LossFunction,
     train_set: Any,
@@ -59,6 +64,7 @@ def fit(
     randomness: Randomness | None = None,
     execution: Execution | None = None,
     callbacks: Sequence[Callback] = (),
+    checkpoint: Checkpoint | None = None,
 ) -> FitResult:
     """Trains ``model`` in place by the plan and returns it with its statement.
 
@@ -71,29 +77,71 @@ def fit(
         average_decay: keeps an exponential moving average of the weights and returns it as the model's.
         account, run, randomness, execution: see `Private`.
         callbacks: called after each step. What they see of the model is private output and may be published; what they
-            compute from training data may not.
+            compute from training data may not. Steps that are done again after a crash are shown again.
+        checkpoint: where the run saves itself, and whether it goes on with what is there; see
+            `tacit.training.resume`. The reservation of a run that stops early then stays open, and counts whole until
+            the run is resumed and ends.
 
     Raises:
         BudgetExceededError: the account does not hold the plan; nothing was spent.
         TrainingInterrupted: Ctrl-C; what was spent is in the ledger, and the error carries the model so far.
     """
     average = None if average_decay is None else WeightAverage(model, average_decay)
-    private = Private(
-        model, loss_fn, optimizer, plan, account=account, run=run, randomness=randomness, execution=execution
-    )
-    with private:
-        try:
-            for lot in private.batches(train_set):
-                private.step(lot)
-                if scheduler is not None:
-                    scheduler.step()
-                if average is not None:
-                    average.update(model)
-                for callback in callbacks:
-                    callback(private.steps_done, model)
-        except KeyboardInterrupt:
-            raise TrainingInterrupted(_result(private, average)) from None
+    execution = execution or Execution()
+    session = None
+    if checkpoint is not None:
+        execution = _repeatable(execution, model)
+        state = RunState(model, optimizer, scheduler, average)
+        facts = Facts(state, plan, loss_fn, check_records(train_set), account, run, execution)
+        session = Session(checkpoint, facts, randomness)
+    with contextlib.nullcontext() if session is None else session:
+        private = Private(
+            model,
+            loss_fn,
+            optimizer,
+            plan,
+            account=account,
+            run=run,
+            randomness=randomness,
+            execution=execution,
+            position=None if session is None else session.begin,
+        )
+        with private:
+            _loop(private, train_set, scheduler, average, callbacks, session)
     return _result(private, average)
+
+
+def _loop(
+    private: Private,
+    train_set: Any,
+    scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+    average: WeightAverage | None,
+    callbacks: Sequence[Callback],
+    session: Session | None,
+) -> None:
+    try:
+        for lot in private.batches(train_set):
+            private.step(lot)
+            if scheduler is not None:
+                scheduler.step()
+            if average is not None:
+                average.update(private.model)
+            for callback in callbacks:
+                callback(private.steps_done, private.model)
+            if session is not None:
+                session.after_step(private.steps_done)
+        if session is not None:
+            session.finish()
+    except KeyboardInterrupt:
+        if session is not None:
+            session.stop()
+        raise TrainingInterrupted(_result(private, average)) from None
+
+
+def _repeatable(execution: Execution, model: nn.Module) -> Execution:
+    """Without a compilation that comes whenever it is ready: it would change the last bits of a step done again."""
+    on_cpu = next(model.parameters()).device.type == "cpu"
+    return dataclasses.replace(execution, compile=False) if on_cpu and execution.compile is None else execution
 
 
 def _result(private: Private, average: WeightAverage | None) -> FitResult:

@@ -1,7 +1,7 @@
 """`Private`: a model, its loss, an optimizer and a plan, for training loops of one's own."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -16,13 +16,14 @@ from tacit.gradients import clipped_grad, preflight
 from tacit.gradients.batches import Rows, map_leaves
 from tacit.gradients.losses import LossFunction
 from tacit.gradients.tracing import Batch
-from tacit.ledger import Account, unlimited
+from tacit.ledger import Account
 from tacit.mechanisms import StepNoise
 from tacit.plan import DPSGD
 from tacit.sampling import chunks
 from tacit.training.captured_step import CapturedStep, Launch
 from tacit.training.execution import CompileWatch, Execution, first_chunk_size, out_of_memory
 from tacit.training.lots import drawn
+from tacit.training.position import Position, start
 from tacit.training.records import check_records, fetch, held_rows, resident
 from tacit.training.step import release_captured, release_gradient
 from tacit.training.update import Update
@@ -63,6 +64,8 @@ class Private:
         randomness: the source of noise and sampling; keyed by the operating system unless given. Every `Private` takes
             a fork of it, so that no noise is drawn twice.
         execution: engine, chunk size and other knobs that never change the result's distribution.
+        position: says where a run that saves itself stands, in the place of account, run and randomness; asked when
+            all else was found good. `fit` gives it.
     """
 
     def __init__(
@@ -76,11 +79,10 @@ class Private:
         run: str = "",
         randomness: Randomness | None = None,
         execution: Execution | None = None,
+        position: Callable[[], Position] | None = None,
     ) -> None:
         self.model, self.optimizer, self.plan = model, optimizer, plan
         self.execution = execution or Execution()
-        self.steps_done = 0
-        self._randomness = (randomness or Randomness()).fork()
         self._pending: Lot | None = None
         self._grad = clipped_grad(
             model, loss_fn, clipping=plan.clipping, engine=self.execution.engine, strategy=self.execution.strategy
@@ -91,16 +93,14 @@ class Private:
         self._watch = CompileWatch(self.execution, self._grad, self._noise, plan.steps)
         self._chunk_size: int | None = None
         self._preflight_due = self.execution.preflight
-        self._reservation = (
-            unlimited(plan.steps)
-            if account is None
-            else account.reserve(plan.training_event, plan.steps, run=run, neighbours=plan.neighbours, unit=plan.unit)
-        )
+        self._position = start(plan, account, run, randomness) if position is None else position()
+        self._reservation, self._randomness = self._position.reservation, self._position.randomness
+        self.steps_done = self._position.steps_done
 
     @property
     def steps_begun(self) -> int:
         """How many steps have drawn their noise, or were about to: what the statement and the ledger count."""
-        return self._reservation.steps_begun
+        return self._position.steps_begun
 
     @property
     def engine(self) -> str:
@@ -116,7 +116,7 @@ class Private:
     def batches(self, train_set: Any) -> Iterator[Lot]:
         """The lots of the steps that remain, drawn by the plan's sampler; an empty lot is an ordinary one."""
         records = resident(check_records(train_set), self._device)
-        sampler, first, last = self.plan.sampler, self.steps_done, self.plan.steps
+        sampler, first, last = self.plan.sampler, self._stream_step(self.steps_done), self._stream_step(self.plan.steps)
 
         def draw(step: int) -> npt.NDArray[np.int64]:
             return sampler.indices(step, len(records), self._randomness)
@@ -124,7 +124,7 @@ class Private:
         # Only a GPU leaves the processor idle enough to draw ahead.
         ahead = self._device.type == "cuda"
         lots = drawn(sampler, len(records), self._randomness, first, last) if ahead else map(draw, range(first, last))
-        for step, indices in zip(range(first, last), lots, strict=True):
+        for step, indices in zip(range(self.steps_done, self.plan.steps), lots, strict=True):
             if step != self.steps_done:
                 raise InputError(
                     f"step {self.steps_done - 1}: was taken from another loop over private.batches. Use one loop at a "
@@ -147,30 +147,29 @@ class Private:
                 "from private.batches and give it to private.step once."
             )
         self._run_preflight(lot.records)
-        launch = self._captured_launch(lot)
+        launch, stream_step = self._captured_launch(lot), self._stream_step(lot.step)
         if launch is not None:
-            release_captured(launch, self._reservation, self._randomness, lot.step)
+            release_captured(launch, self._reservation, self._randomness, stream_step)
         else:
             sums = self._sum(lot)
-            release_gradient(sums, self._noise, self._reservation, self._randomness, lot.step)
+            if self._position.before_noise is not None:
+                self._position.before_noise(stream_step, sums)
+            release_gradient(sums, self._noise, self._reservation, self._randomness, stream_step)
             self._update(self._grad.parameters, sums)
             self._captured.after_ordinary_step(sums)
         self.steps_done += 1
         self._pending = None
         self._watch.after_step(self.steps_done)
-        if self.steps_done == self.plan.steps:
-            self._reservation.commit(self.steps_done)
+        if self.steps_done == self.plan.steps and not self._position.held:
+            self._reservation.commit(stream_step + 1)
 
     def statement(self) -> Statement:
         """The guarantee for the model as it is now, after the steps taken so far."""
-        caveats = (
-            ("its noise came from a fixed seed, so the guarantee is void",) if self._randomness.voids_guarantee else ()
-        )
-        return self.plan.statement(self.steps_begun, caveats=caveats)
+        return self._position.statement(self.plan)
 
     def close(self) -> None:
         """Ends the run; steps that were reserved and not drawn go back to the account."""
-        if self.steps_done < self.plan.steps:
+        if self.steps_done < self.plan.steps and not self._position.held:
             self._reservation.__exit__(None, None, None)
 
     def __enter__(self) -> Self:
@@ -178,6 +177,10 @@ class Private:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _stream_step(self, step: int) -> int:
+        """The number that streams and reservation know a step by."""
+        return step - self._position.first
 
     def _captured_launch(self, lot: Lot) -> Launch | None:
         """The whole step as one launch, where it was captured and the lot is one chunk."""

@@ -28,12 +28,15 @@ class RunFolder:
     path: Path
 
     @classmethod
-    def create(cls, out: Path | None, name: str) -> "RunFolder":
-        """Makes the folder, ``runs/NAME-TIME`` unless ``out`` says otherwise, and checks that it can be written."""
+    def create(cls, out: Path | None, name: str, *, goes_on: bool = False) -> "RunFolder":
+        """Makes the folder, ``runs/NAME-TIME`` unless ``out`` says otherwise, and checks that it can be written.
+
+        A folder that holds a run is refused, unless this is that run and ``goes_on``.
+        """
         path = out or _fresh_path(Path("runs"), name)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            if (path / "run.json").exists():
+            if (path / "run.json").exists() and not goes_on:
                 raise InputError(f"out={str(path)!r}: already holds a run. Choose another folder.")
             probe = path / ".write-test"
             probe.touch()

@@ -1,0 +1,67 @@
+"""Where a run stands: which streams it draws from, what pays for them, and how many steps are done."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from dp_accounting import ComposedDpEvent
+from torch import Tensor
+
+from tacit.core.privacy import Statement
+from tacit.core.randomness import Randomness
+from tacit.ledger import Account, Reservation, unlimited
+from tacit.plan import DPSGD
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """The stretch of a run that is under way. A run is one stretch, unless it went on with fresh streams after a crash.
+
+    Attributes:
+        randomness: the stretch's own; its streams are numbered from ``first``.
+        reservation: what pays for the stretch.
+        steps_done: how many steps of the plan are done.
+        first: the step of the plan at which the stretch began.
+        earlier: how many steps each earlier stretch was charged for.
+        held: whether the reservation is closed by whoever made this position, and not at the last step.
+        before_noise: is shown each step's sums before their noise is drawn, with the step's number in the stretch.
+    """
+
+    randomness: Randomness
+    reservation: Reservation
+    steps_done: int = 0
+    first: int = 0
+    earlier: tuple[int, ...] = ()
+    held: bool = False
+    before_noise: Callable[[int, Mapping[str, Tensor]], None] | None = None
+
+    @property
+    def steps_begun(self) -> int:
+        """How many steps were charged or are about to be, in all stretches."""
+        return sum(self.earlier) + self.reservation.steps_begun
+
+    def statement(self, plan: DPSGD) -> Statement:
+        """The guarantee for everything that was drawn so far."""
+        caveats: tuple[str, ...] = ()
+        if self.randomness.voids_guarantee:
+            caveats = ("its noise came from a fixed seed, so the guarantee is void",)
+        if not self.earlier:
+            return plan.statement(self.reservation.steps_begun, caveats=caveats)
+        again = f"{sum(self.earlier) - self.first} steps were drawn again after an interruption, and are counted again"
+        statement = plan.statement(self.steps_begun, caveats=(*caveats, again))
+        # Each stretch is a run of its own: for some samplers that costs more than as many steps in one.
+        stretches = [plan.training_event(steps) for steps in (*self.earlier, self.reservation.steps_begun) if steps]
+        everything = ComposedDpEvent([plan.event(0), *stretches])
+        epsilon = plan.unit_accountant().epsilon(everything, plan.delta, plan.neighbours)
+        return dataclasses.replace(statement, epsilon=epsilon)
+
+
+def start(plan: DPSGD, account: Account | None, run: str, randomness: Randomness | None) -> Position:
+    """The beginning of a run: streams of its own, and all of its steps reserved at once."""
+    return Position((randomness or Randomness()).fork(), reserve(plan, plan.steps, account, run))
+
+
+def reserve(plan: DPSGD, steps: int, account: Account | None, run: str, note: str = "") -> Reservation:
+    """Reserves a number of the plan's steps; without an account nothing limits them."""
+    if account is None:
+        return unlimited(steps)
+    return account.reserve(plan.training_event, steps, run=run, note=note, neighbours=plan.neighbours, unit=plan.unit)
