@@ -112,3 +112,9 @@ def test_bad_input_of_linear_is_named(people, arguments, message):
     assert message in ran.stderr
     assert "Traceback" not in ran.stderr
     assert len(ran.stderr.strip().splitlines()) == 1
+
+
+def test_the_functional_mechanism_is_pure_unless_told(people):
+    ran = _linear(people, *("--target", "pay", "--method", "functional", "--epsilon", "1", "--json"))
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["delta"] == 0

@@ -20,7 +20,9 @@ def linear(  # noqa: PLR0913 - one parameter for each option
     schema: Annotated[Path, typer.Option(help="A TOML file with the public bounds and categories.")],
     method: Annotated[str, typer.Option(help="auto, functional, adassp, sufficient or newton.")] = "auto",
     epsilon: Annotated[float, typer.Option(help="The budget.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="0 for a pure guarantee, which only functional has.")] = 1e-6,
+    delta: Annotated[
+        float | None, typer.Option(help="0 for a pure guarantee, which only functional has; 1e-6 for others.")
+    ] = None,
     features: Annotated[str | None, typer.Option(help="Only these columns, separated by commas.")] = None,
     test_fraction: Annotated[float | None, typer.Option(help="Of the rows, for testing; the schema's by default.")] = (
         None
@@ -50,12 +52,13 @@ def linear(  # noqa: PLR0913 - one parameter for each option
     from tacit.core.validation import check_choice, check_open_unit
     from tacit.datasets.tables import Table
     from tacit.ledger import Ledger
+    from tacit.linear.choosing import default_delta
     from tacit.linear.experiment import run_linear
     from tacit.linear.guarantee import Guarantee, Terms
     from tacit.linear.tables import Task
 
     relation = Neighbours(check_choice("--neighbours", neighbours, [each.value for each in Neighbours]))
-    guarantee = Guarantee(epsilon, delta, relation)
+    guarantee = Guarantee(epsilon, default_delta(method) if delta is None else delta, relation)
     table = Table.open(file, schema)
     task = Task.of(
         table,

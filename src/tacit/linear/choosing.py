@@ -11,7 +11,13 @@ from tacit.linear.sufficient import SufficientStatistics, moment_noise
 
 METHODS = ("auto", "functional", "adassp", "sufficient", "newton")
 _SPLITTABLE = ("functional", "sufficient")
+_DELTA = 1e-6
 _NEGLIGIBLE = 1e-4  # of excess loss, for targets in [-1, 1]
+
+
+def default_delta(method: str) -> float:
+    """What delta is where nothing was said: 0 for the functional mechanism, whose guarantee is pure, else 1e-6."""
+    return 0.0 if method == "functional" else _DELTA
 
 
 def choose_method(name: str, problem: Problem, guarantee: Guarantee, *, split: float | None = None) -> Method:
