@@ -1,5 +1,6 @@
 """Opening and making ledgers: what is accepted, and what each wrong file or argument is told."""
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -7,13 +8,15 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import dp_accounting
 import pytest
 
 from tacit.core import Budget, InputError, LedgerError, Neighbours, PrivacyUnit, UnsupportedError
-from tacit.ledger import Ledger
+from tacit.ledger import Ledger, repeated
 from tacit.ledger.schema import SCHEMA_VERSION
 
 BUDGET = Budget(3.0, 1e-5)
+STEP = dp_accounting.GaussianDpEvent(10.0)
 
 
 def test_an_account_keeps_its_terms(path: Path) -> None:
@@ -177,9 +180,76 @@ def test_errors_are_one_line(path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_every_write_reaches_the_disk(path: Path) -> None:
+def test_every_write_reaches_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write is committed to the log, and only then synchronised, before the caller goes on."""
+    synchronised = []
+    real = os.fdatasync
+
+    def spy(file: int) -> None:
+        with contextlib.closing(sqlite3.connect(path)) as other:
+            synchronised.append(other.execute("SELECT length FROM accounts").fetchone())
+        assert os.readlink(f"/proc/self/fd/{file}") == f"{path}-wal"
+        real(file)
+
+    Ledger.create(path, dataset="a", budget=BUDGET)
+    monkeypatch.setattr(os, "fdatasync", spy)
+    account = Ledger.open(path).account("a")
+    reservation = account.reserve(repeated(STEP), 2, run="r", neighbours=account.neighbours, unit=account.unit)
+    assert synchronised == [(2,)]
+    reservation.before_noise(0)
+    assert synchronised == [(2,), (3,)]
+    with account._journal.database.write() as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+        assert (
+            connection.exec_driver_sql("PRAGMA synchronous").scalar() == 1
+        )  # NORMAL
+        assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
+
+
+def test_where_synchronising_cannot_be_shared_sqlite_does_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tacit.ledger.sqlite._SHARES_SYNCHRONISATION", False)
+    monkeypatch.setattr(os, "fdatasync", None)
     ledger = Ledger.create(path, dataset="a", budget=BUDGET)
     with ledger._database.write() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
-        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
-        assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
+
+
+def test_a_failing_disk_refuses_the_step(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    account = Ledger.create(path, dataset="a", budget=BUDGET).account("a")
+    reservation = account.reserve(repeated(STEP), 2, run="r", neighbours=account.neighbours, unit=account.unit)
+
+    def fail(file: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", fail)
+        with pytest.raises(LedgerError, match=r"Input/output error\. Check the disk"):
+            reservation.before_noise(0)
+    assert reservation.steps_begun == 0
+    reservation.before_noise(0)
+
+
+def test_a_ledger_moved_away_is_not_replaced_by_an_empty_one(path: Path) -> None:
+    account = Ledger.create(path, dataset="a", budget=BUDGET).account("a")
+    account.reserve(repeated(STEP), 2, run="r", neighbours=account.neighbours, unit=account.unit)
+    path.rename(path.with_suffix(".away"))
+    for action in (account.entries, account.spent):
+        with pytest.raises(LedgerError, match="there is no such file"):
+            action()
+    assert not path.exists()
+    path.with_suffix(".away").rename(path)
+    assert len(account.entries()) == 1
+
+
+def test_a_ledger_replaced_by_an_older_copy_is_refused(path: Path, tmp_path: Path) -> None:
+    """A process that has seen more than the file holds does not spend again what was spent."""
+    account = Ledger.create(path, dataset="a", budget=BUDGET).account("a")
+    with contextlib.closing(sqlite3.connect(path)) as now, contextlib.closing(sqlite3.connect(tmp_path / "old")) as old:
+        now.backup(old)
+    account.reserve(repeated(STEP), 2, run="r", neighbours=account.neighbours, unit=account.unit)
+    account.reserve(repeated(STEP), 2, run="r", neighbours=account.neighbours, unit=account.unit)
+    for suffix in ("-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+    (tmp_path / "old").rename(path)
+    with pytest.raises(LedgerError, match=r"should hold 1 records"):
+        account.reserve(repeated(STEP), 2, run="r", neighbours=account.neighbours, unit=account.unit)

@@ -49,8 +49,8 @@ class Database(abc.ABC):
             self._make_durable()
 
     @abc.abstractmethod
-    def require_existing(self) -> None:
-        """Refuse a place where there is nothing, and make nothing there."""
+    def is_missing(self) -> bool:
+        """Whether there is nothing yet; `prepare` then makes it, and nothing else does."""
 
     @abc.abstractmethod
     def prepare(self) -> None:

@@ -1,6 +1,7 @@
 """The two rules by which an account adds up what is spent and decides what the budget still holds."""
 
 import abc
+import functools
 import math
 from collections import Counter
 
@@ -12,6 +13,10 @@ from tacit.ledger.terms import Rule, Terms
 
 Events = Counter[str]
 """How often each encoded event counts."""
+
+
+# A filter prepares its orders once; an account asks the same one at every reservation.
+_filter = functools.lru_cache(maxsize=64)(RenyiFilter)
 
 
 class Gate(abc.ABC):
@@ -74,18 +79,15 @@ class Adaptive(Gate):
         budget = self._terms.budget
         if budget is None:
             return self.odometer(events, delta)
-        return self._filter(Budget(budget.epsilon, delta)).epsilon(self._total(events))
+        return _filter(Budget(budget.epsilon, delta), self._terms.unit.max_examples).epsilon(self._total(events))
 
     def admits(self, events: Events, budget: Budget) -> bool:
-        return self._filter(budget).admits(self._total(events))
+        return _filter(budget, self._terms.unit.max_examples).admits(self._total(events))
 
     def odometer(self, events: Events, delta: float) -> float:
         """What was spent so far, with no limit set in advance; at delta 0 the sum of pure epsilons."""
         total, examples = self._total(events), self._terms.unit.max_examples
         return examples * total.pure if delta == 0 else RenyiOdometer(delta, examples).reading(total)
-
-    def _filter(self, budget: Budget) -> RenyiFilter:
-        return RenyiFilter(budget, self._terms.unit.max_examples)
 
     def _total(self, events: Events) -> RenyiCost:
         return sum((self._cost(event) * count for event, count in events.items()), NO_COST)

@@ -82,7 +82,6 @@ class Ledger:
             read.
         """
         database = database_at(url_or_path)
-        database.require_existing()
         _bring_up_to_date(database)
         return cls(database)
 
@@ -137,9 +136,7 @@ def _require_same(wanted: Terms, existing: Terms) -> None:
 
 def _prepare(database: Database) -> None:
     """Make the tables of a ledger where there is nothing; what holds something else is left untouched."""
-    with database.read() as connection:
-        is_new = not sa.inspect(connection).get_table_names()
-    if is_new:
+    if database.is_missing() or _is_empty(database):
         database.prepare()
         with database.write() as connection:
             database.lock_tables(connection)
@@ -147,6 +144,11 @@ def _prepare(database: Database) -> None:
             if connection.execute(sa.select(ledger_table)).first() is None:
                 connection.execute(ledger_table.insert().values(schema_version=SCHEMA_VERSION, created=now()))
     _bring_up_to_date(database)
+
+
+def _is_empty(database: Database) -> bool:
+    with database.read() as connection:
+        return not sa.inspect(connection).get_table_names()
 
 
 def _bring_up_to_date(database: Database) -> None:

@@ -53,8 +53,9 @@ class PostgresDatabase(Database):
         sa.event.listen(self._engine, "connect", self._prepare_connection)
         self._process = os.getpid()
 
-    def require_existing(self) -> None:
-        """Nothing to do: a database that is not there refuses the connection."""
+    def is_missing(self) -> bool:
+        """Never: a database that is not there refuses the connection."""
+        return False
 
     def prepare(self) -> None:
         """Nothing to do."""

@@ -1,10 +1,19 @@
 """Ledgers in one SQLite file, in write-ahead mode: the default.
 
-A write holds the write lock from its first statement (``BEGIN IMMEDIATE``) and has reached the disk when it returns
-(``synchronous=FULL``). The file must lie on a local disk: SQLite's locks are not reliable on network file systems.
+A write holds the write lock from its first statement (``BEGIN IMMEDIATE``) and has reached the disk when it returns.
+The lock is not held while the disk works: the transaction is committed to the log, which orders it and lets the next
+writer in, and then the log is synchronised; many writers share one synchronisation. The log is read back in order up to
+the first frame that is damaged, so whatever a writer has seen is on the disk before what it wrote. If the log was moved
+into the database in between, SQLite has synchronised both. Where this is not known to hold (elsewhere than on Linux)
+SQLite synchronises under the lock (``synchronous=FULL``).
+
+The file must lie on a local disk: SQLite's locks are not reliable on network file systems.
 """
 
+import os
 import sqlite3
+import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +24,7 @@ from tacit.core.errors import InputError, LedgerError, UnsupportedError
 from tacit.ledger.database import LOCK_TIMEOUT_SECONDS, Database
 
 _PREFIX = "sqlite:///"
+_SHARES_SYNCHRONISATION = sys.platform == "linux"
 _REMEDIES = {
     "SQLITE_CANTOPEN": "Check that the folder exists and that you may write to it.",
     "SQLITE_READONLY": "Check that you may write to the file and to its folder.",
@@ -28,8 +38,9 @@ _REMEDIES = {
 class SqliteDatabase(Database):
     """One SQLite file.
 
-    No connection is kept between transactions: a file that was moved away or replaced is noticed at the next one,
-    rather than written to where nobody looks.
+    A writer keeps its connection, because closing the last one copies the log into the file. Before each write it looks
+    whether the path still names the file that is open: one that was moved away or replaced is not written to where
+    nobody looks. Connections are closed before a fork.
 
     Args:
         address: a path or ``sqlite:///`` and a path. A database in memory is refused because it does not outlive a
@@ -49,18 +60,23 @@ class SqliteDatabase(Database):
             raise InputError(f"ledger={address!r}: a path holds no null character. Give the path of a file.")
         self.path = Path(path)
         self.name = str(self.path)
-        self._engine = sa.create_engine(
-            sa.URL.create("sqlite", database=self.name),
-            poolclass=NullPool,
-            connect_args={"timeout": LOCK_TIMEOUT_SECONDS},
-        )
-        sa.event.listen(self._engine, "connect", _prepare_connection)
-        sa.event.listen(self._engine, "begin", _begin)
+        url, waiting = sa.URL.create("sqlite", database=self.name), {"timeout": LOCK_TIMEOUT_SECONDS}
+        self._engine = sa.create_engine(url, poolclass=NullPool, connect_args=waiting)
+        self._kept = sa.create_engine(url, pool_size=1, max_overflow=-1, connect_args=waiting)
+        self._kept_file: tuple[int, int] | None = None
+        for engine in (self._engine, self._kept):
+            sa.event.listen(engine, "connect", _prepare_connection)
+            sa.event.listen(engine, "begin", _begin)
+        weakref.finalize(self, self._kept.dispose)
+        _OPEN.add(self)
 
-    def require_existing(self) -> None:
-        """Refuse a path where there is no file."""
-        if not self.path.is_file():
-            raise LedgerError(f"ledger={self.name!r}: there is no such file. Make one with `tacit ledger create`.")
+    def close(self) -> None:
+        """Close the connections that are kept; the next write opens one again."""
+        self._kept.dispose()
+
+    def is_missing(self) -> bool:
+        """Whether there is no file."""
+        return not self.path.is_file()
 
     def prepare(self) -> None:
         """Switch a new file to write-ahead logging; the file remembers it."""
@@ -73,13 +89,35 @@ class SqliteDatabase(Database):
         """Nothing to do: a write is alone."""
 
     def _reader(self) -> sa.Engine:
+        self._require_file()
         return self._engine
 
     def _writer(self) -> sa.Engine:
-        return self._engine.execution_options(tacit_begin="BEGIN IMMEDIATE")
+        self._require_file()
+        file = _identity(self.path)
+        if file != self._kept_file:
+            self.close()
+            self._kept_file = file
+        return self._kept.execution_options(tacit_begin="BEGIN IMMEDIATE")
+
+    def _require_file(self) -> None:
+        """SQLite would make an empty file, and delete the log that it finds beside it."""
+        if self.is_missing():
+            raise LedgerError(f"ledger={self.name!r}: there is no such file. Make one with `tacit ledger create`.")
 
     def _make_durable(self) -> None:
-        """Nothing to do: a commit returns when it is on the disk."""
+        if not _SHARES_SYNCHRONISATION:
+            return
+        try:
+            log = os.open(f"{self.name}-wal", os.O_RDONLY)
+        except FileNotFoundError:
+            return  # the log was moved into the database, which SQLite has synchronised
+        try:
+            os.fdatasync(log)
+        except OSError as error:
+            raise LedgerError(f"ledger={self.name!r}: {error.strerror}. Check the disk.") from error
+        finally:
+            os.close(log)
 
     def _remedy(self, cause: BaseException | None) -> str:
         # Extended codes such as SQLITE_READONLY_DIRECTORY begin with the code that they refine.
@@ -90,10 +128,26 @@ class SqliteDatabase(Database):
 def _prepare_connection(connection: sqlite3.Connection, _record: object) -> None:
     # The driver must not open transactions by itself: `_begin` decides when and which.
     connection.isolation_level = None
-    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(f"PRAGMA synchronous = {'NORMAL' if _SHARES_SYNCHRONISATION else 'FULL'}")
     connection.execute("PRAGMA foreign_keys = ON")
 
 
 def _begin(connection: sa.Connection) -> None:
     options: Any = connection.get_execution_options()
     connection.exec_driver_sql(options.get("tacit_begin", "BEGIN"))
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
+def _close_all() -> None:
+    for database in list(_OPEN):
+        database.close()
+
+
+# SQLite forbids to carry an open connection into another process.
+_OPEN: "weakref.WeakSet[SqliteDatabase]" = weakref.WeakSet()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_close_all)
