@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import math
 
 import numpy as np
 import pytest
@@ -82,7 +83,7 @@ def test_a_row_keeps_its_number_whatever_comes_after(rows, more, start):
 def slow_spread(index: int) -> float:
     block = [slow_uniform(row) for row in range(index - index % 32, index - index % 32 + 32)]
     own = block[index % 32]
-    return (sum(other < own for other in block) + own) / 32
+    return (sum(other < own for other in block) + own * 2**20 % 1) / 32
 
 
 @given(st.integers(0, 5000), st.integers(1, 200), st.floats(0.01, 0.99))
@@ -92,6 +93,13 @@ def test_rows_are_spread_evenly_and_by_their_own_places(start, rows, fraction):
     blocks = -(-(start + rows) // 32) - start // 32
     assert abs((found < fraction).sum() - fraction * rows) <= blocks + 32 * fraction
     assert np.array_equal(evenly_spread(rows + 1, start=start)[:rows], found)
+
+
+@pytest.mark.parametrize("fraction", [0.2, 0.5, 0.73])
+def test_the_share_of_test_rows_is_right(fraction):
+    count = int((evenly_spread(100_000) < fraction).sum())
+    assert abs(count - 100_000 * fraction) < 5 * math.sqrt(100_000 / 32 / 4)  # one coin a block
+    assert abs(count - 100_000 * (fraction + 0.01)) > 500
 
 
 def test_public_uniforms_look_uniform():

@@ -11,6 +11,7 @@ import numpy as np
 _SPLIT_SEED = 0x7461636974  # the bytes of "tacit": public, and fixed for ever
 _INCREMENT = np.uint64(0x9E3779B97F4A7C15)
 _BLOCK = 32
+_UPPER_BITS = 2.0**20
 _MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
@@ -27,14 +28,15 @@ def public_uniforms(rows: int, *, start: int = 0) -> np.ndarray:
 def evenly_spread(rows: int, *, start: int = 0) -> np.ndarray:
     """For rows from ``start`` on, numbers that fill [0, 1) evenly in every block of 32 rows, at random within it.
 
-    In each block the rows are ranked by `public_uniforms` u, and the row of rank r gets (r + u) / 32. So the share of
-    rows below a number is right to a row or two in every part of a file. Files are often sorted, and a split taken at
-    random all over them is tilted more.
+    In each block the rows are ranked by `public_uniforms`, and the row of rank r gets (r + v) / 32, where v is made of
+    the lower bits of that number, since its upper ones follow from the rank. So the share of rows below a number is
+    right in every part of a file, to a row a block. Files are often sorted, and a split taken at random all over them
+    is tilted more.
     """
     first, last = start // _BLOCK, -(-(start + rows) // _BLOCK)
     uniforms = public_uniforms((last - first) * _BLOCK, start=first * _BLOCK).reshape(-1, _BLOCK)
     ranks = uniforms.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
-    spread: np.ndarray = ((ranks + uniforms) / _BLOCK).ravel()
+    spread: np.ndarray = ((ranks + np.modf(uniforms * _UPPER_BITS)[0]) / _BLOCK).ravel()
     return spread[start - first * _BLOCK :][:rows]
 
 
