@@ -368,7 +368,9 @@ def test_a_model_without_trainable_parameters_reserves_nothing(account):
 
 PUBLIC_RESULTS = {
     FitResult: {"model", "statement", "steps", "engine"},
-    tacit.Statement: {"epsilon", "delta", "neighbours", "unit", "mechanism", "sampler", "accountant", "caveats"},
+    tacit.Statement: {
+        *("epsilon", "delta", "neighbours", "unit", "mechanism", "sampler", "accountant", "caveats", "released"),
+    },
     Lot: {"step", "records"},  # the records are the caller's own data set, whole
     ClippedSum: {"grads"},  # by contract what a mechanism must noise before anything leaves
 }
