@@ -11,9 +11,10 @@ from torch import nn
 
 from tacit.accounting import epsilon
 from tacit.core.errors import InputError
-from tacit.core.privacy import Neighbours, PrivacyUnit
+from tacit.core.privacy import Budget, Neighbours, PrivacyUnit
 from tacit.core.randomness import Randomness
 from tacit.datasets import DataSet, Split
+from tacit.ledger import Ledger
 from tacit.pate.account import data_dependent_epsilon, data_independent_epsilon, first, published_epsilon
 from tacit.pate.aggregation import ConfidentGNMax, GNMax, LNMax
 from tacit.pate.answering import Answers, Terms, event_of
@@ -165,6 +166,24 @@ def test_a_published_epsilon_bounds_the_private_one_and_stays_below_the_independ
     assert len(set(published)) > 1
     assert private < min(published)
     assert max(published) < public
+
+
+def test_a_run_publishes_its_epsilon_where_it_is_told_to():
+    plan = pate(aggregator=GNMax(2.0), publish_epsilon=True)
+    result = run_pate(clouds(), plan, Randomness())
+    assert result.to_dict()["epsilon_released"] == result.epsilon_released.epsilon
+    assert result.epsilon.unsafe_value < result.epsilon_released.epsilon
+    assert run_pate(clouds(), pate(), Randomness()).epsilon_released is None
+    with pytest.raises(InputError, match="aggregator='lnmax': its epsilon cannot be published"):
+        run_pate(clouds(), pate(aggregator=LNMax(1.0), publish_epsilon=True), Randomness())
+
+
+def test_a_ledger_refuses_what_it_cannot_count(tmp_path):
+    place, relation = tmp_path / "book.sqlite", Neighbours.REPLACE_ONE
+    book = Ledger.create(place, dataset="clouds", budget=Budget(50.0, 1e-5), neighbours=relation)
+    terms = Terms(book.account("clouds"), relation)
+    with pytest.raises(InputError, match="publish_epsilon=True: costs privacy in a way that a ledger does not know"):
+        run_pate(clouds(), pate(publish_epsilon=True), Randomness(), terms=terms)
 
 
 def test_epsilons_of_laplace_noise_are_not_published():

@@ -44,6 +44,9 @@ def pate(  # noqa: PLR0913 - one parameter for each option
     model: Annotated[str | None, typer.Option(help="The student's network; see tacit train.")] = None,
     public: Annotated[str, typer.Option(help="Which part of the test split is public: first or last.")] = "first",
     delta: Annotated[float, typer.Option(help="Of the guarantee.")] = 1e-5,
+    publish_epsilon: Annotated[
+        bool, typer.Option(help="gnmax, confident-gnmax: also an epsilon for these votes that may be published.")
+    ] = False,
     ledger: Annotated[str | None, typer.Option(help="The ledger that the budget comes from.")] = None,
     device: Annotated[Device, typer.Option(help="Where to train.")] = Device.AUTO,
     seed: Annotated[int, typer.Option(help="Of everything that is public.")] = 0,
@@ -79,6 +82,7 @@ def pate(  # noqa: PLR0913 - one parameter for each option
         model=model,
         public=public,
         delta=delta,
+        publish_epsilon=publish_epsilon,
         seed=seed,
     )
     data = _on(load(dataset), find_device(device))
@@ -134,6 +138,8 @@ def _print(result: "PateResult") -> None:
     out.print(f"student accuracy {result.student_accuracy:.4f}, {result.seconds:.1f} s")
     guarantee = f"delta {result.delta:g}, {result.neighbours.value}"
     out.print(f"epsilon {result.epsilon_data_independent:.3f} whatever the votes ({guarantee})")
+    if result.epsilon_released is not None:
+        out.print(f"epsilon {result.epsilon_released.epsilon:.3f} for these votes, with noise: may be published")
     if result.epsilon is not None:
         out.print(f"epsilon {result.epsilon.unsafe_value:.3f} for these votes: private, not to be published")
 

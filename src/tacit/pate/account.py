@@ -80,11 +80,7 @@ def published_epsilon(
     Raises:
         InputError: for an aggregator without Gaussian noise, whose smooth sensitivity is not known.
     """
-    if not isinstance(aggregator, GNMax | ConfidentGNMax):
-        raise InputError(
-            f"aggregator={aggregator.name!r}: its epsilon cannot be published by smooth sensitivity. Take gnmax or "
-            "confident-gnmax, or publish the data-independent one."
-        )
+    aggregator = check_publishable(aggregator)
     asked, teachers = votes[answers.asked], int(votes[answers.asked].sum(1).max())
     slope = _divergence_slope(aggregator, len(answers.asked), len(answers.rows))
     order = _public_order(_RELEASE_SHARE * slope, delta)
@@ -103,6 +99,16 @@ def published_epsilon(
     release = SmoothRelease(_SMOOTHNESS / order, noise_multiplier=math.sqrt(1 / (2 * _RELEASE_SHARE * slope)))
     drawn = Gaussian(1.0, 1.0).add_noise(0.0, randomness.fork().stream("published epsilon"))
     return release_epsilon(cost, release, delta, standard_normal=drawn)
+
+
+def check_publishable(aggregator: Aggregator) -> GNMax | ConfidentGNMax:
+    """Refuses what has no smooth sensitivity."""
+    if not isinstance(aggregator, GNMax | ConfidentGNMax):
+        raise InputError(
+            f"aggregator={aggregator.name!r}: its epsilon cannot be published by smooth sensitivity. Take gnmax or "
+            "confident-gnmax, or publish the data-independent one."
+        )
+    return aggregator
 
 
 def _divergence_slope(aggregator: GNMax | ConfidentGNMax, asked: int, answered: int) -> float:

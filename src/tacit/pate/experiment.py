@@ -10,14 +10,19 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from tacit.accounting.pate import PrivateEpsilon
+from tacit.accounting.pate import PrivateEpsilon, ReleasedEpsilon
 from tacit.core.errors import InputError
 from tacit.core.privacy import Neighbours
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_choice, check_count, check_open_unit
 from tacit.datasets import DataSet, Split, with_features
 from tacit.datasets.features import FeatureMap
-from tacit.pate.account import data_dependent_epsilon, data_independent_epsilon
+from tacit.pate.account import (
+    check_publishable,
+    data_dependent_epsilon,
+    data_independent_epsilon,
+    published_epsilon,
+)
 from tacit.pate.aggregation import Aggregator
 from tacit.pate.answering import Answers, Session, Terms
 from tacit.pate.public_features import PublicFeatures
@@ -53,6 +58,8 @@ class Pate:
             tests the student.
         public_share: how large that part is. None is nine tenths where that leaves enough, else half.
         delta: of the guarantee.
+        publish_epsilon: also makes an epsilon for these votes that may be published (`published_epsilon`). A ledger
+            does not know its cost, so that it is refused there.
         seed: of everything that is public: order, first weights.
     """
 
@@ -67,6 +74,7 @@ class Pate:
     public: str = "first"
     public_share: float | None = None
     delta: float = 1e-5
+    publish_epsilon: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -85,6 +93,7 @@ class PateResult:
         aggregator_accuracy: of the noisy answers, on what was answered.
         epsilon: that depends on the votes; private. None where the aggregator has no such account.
         epsilon_data_independent: what the ledger counts, whatever the votes.
+        epsilon_released: for these votes, with noise, so that it may be published; None where nobody asked for it.
         neighbours: for which relation.
         answers: what was asked and answered.
         poll: the votes; private.
@@ -98,6 +107,7 @@ class PateResult:
     aggregator_accuracy: float
     epsilon: PrivateEpsilon | None
     epsilon_data_independent: float
+    epsilon_released: ReleasedEpsilon | None
     delta: float
     neighbours: Neighbours
     answers: Answers
@@ -115,6 +125,7 @@ class PateResult:
             "epsilon": self.epsilon_data_independent if self.epsilon is None else self.epsilon.unsafe_value,
             "epsilon_is_private": private,
             "epsilon_data_independent": self.epsilon_data_independent,
+            "epsilon_released": None if self.epsilon_released is None else self.epsilon_released.epsilon,
             "delta": self.delta,
             "neighbours": self.neighbours.value,
             "queries": len(self.answers.asked),
@@ -145,6 +156,7 @@ def run_pate(
     tell = progress or (lambda _doing, _share: None)
     terms = terms or Terms(neighbours=pate.voters.relations[0])
     _check_relation(terms.neighbours, pate.voters)
+    _check_publishing(pate, terms)
     public, test, room = _prepared(data, pate, tell)
     rows = random_rows(len(public), pate.queries, seed=pate.seed)
     poll = pate.voters.poll(
@@ -165,6 +177,9 @@ def run_pate(
         aggregator_accuracy=float(np.mean(answers.labels == truth[answers.rows])),
         epsilon=data_dependent_epsilon(poll.unsafe_votes, answers, pate.aggregator, pate.delta),
         epsilon_data_independent=data_independent_epsilon(answers, pate.aggregator, pate.delta, terms.neighbours),
+        epsilon_released=published_epsilon(poll.unsafe_votes, answers, pate.aggregator, pate.delta, randomness)
+        if pate.publish_epsilon
+        else None,
         delta=pate.delta,
         neighbours=terms.neighbours,
         answers=answers,
@@ -181,6 +196,17 @@ def _check_relation(neighbours: Neighbours, voters: Voters) -> None:
         raise InputError(
             f"neighbours={neighbours.value!r}: these voters protect under {known}, since records are dealt out by "
             "their places. Take one of these, or name the owners of the records."
+        )
+
+
+def _check_publishing(pate: Pate, terms: Terms) -> None:
+    if not pate.publish_epsilon:
+        return
+    check_publishable(pate.aggregator)
+    if terms.account is not None:
+        raise InputError(
+            "publish_epsilon=True: costs privacy in a way that a ledger does not know. Leave it out: the epsilon "
+            "whatever the votes is public."
         )
 
 

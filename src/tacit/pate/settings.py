@@ -41,7 +41,7 @@ class Choices:
         sampling_rate, voters: of private-knn.
         model: the network of student and network teachers.
         public: the ``first`` or ``last`` part of the test split.
-        delta, seed: as in `Pate`.
+        delta, publish_epsilon, seed: as in `Pate`.
     """
 
     teachers: int = 250
@@ -59,6 +59,7 @@ class Choices:
     model: str | None = None
     public: str = "first"
     delta: float = 1e-5
+    publish_epsilon: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -89,6 +90,7 @@ def pate_settings(data: DataSet, choices: Choices) -> Pate:
         whitening=_WHITENING if _is_large_image(data) else _PIXEL_WHITENING,
         public=choices.public,
         delta=choices.delta,
+        publish_epsilon=choices.publish_epsilon,
         seed=choices.seed,
     )
 
