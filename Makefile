@@ -3,7 +3,7 @@ PYTHON ?= python3
 EXTRAS ?= dev
 BIN := .venv/bin
 
-.PHONY: demo test test-slow check bench clean
+.PHONY: demo test test-slow check bench torture clean
 .DEFAULT_GOAL := demo
 
 .venv/installed-%: pyproject.toml constraints.txt
@@ -29,6 +29,9 @@ check: .venv/installed-$(EXTRAS)
 bench: .venv/installed-$(EXTRAS)
 	$(BIN)/tacit bench step --device cpu --models mlp,cnn
 	$(BIN)/tacit bench accounting
+
+torture: .venv/installed-$(EXTRAS)
+	$(BIN)/python -m tacit.benchmarking.torture --kills 1000 --out results/torture.json
 
 clean:
 	rm -rf .venv build dist runs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

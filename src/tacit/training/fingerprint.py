@@ -6,6 +6,7 @@ its bytecode and by the plain values that it closes over, which finds an edited 
 escapes here is found by the witness of the sums, see `tacit.training.witness`.
 """
 
+import functools
 import hashlib
 import platform
 import types
@@ -106,6 +107,8 @@ def describe_code(code: Any, *, depth: int = 12) -> str:
         parts = [code.__code__, code.__defaults__, [_content(cell) for cell in code.__closure__ or ()]]
     elif isinstance(code, types.MethodType):
         parts = [code.__func__, type(code.__self__).__qualname__]
+    elif isinstance(code, functools.partial):
+        parts = [code.func, code.args, sorted(code.keywords.items())]
     elif isinstance(code, tuple | list):
         parts = list(code)
     elif isinstance(code, frozenset | set):
