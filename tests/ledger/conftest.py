@@ -1,11 +1,13 @@
-"""An account to spend from, and the cheap event that the tests spend."""
+"""An account to spend from, on each database, and the cheap event that the tests spend."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import dp_accounting
 import pytest
+import sqlalchemy as sa
 
+from tacit.benchmarking.postgres_server import find_programs, temporary_server
 from tacit.core import Budget, Neighbours, PrivacyUnit
 from tacit.ledger import Account, Ledger, Reservation, repeated
 
@@ -14,12 +16,39 @@ STEP = dp_accounting.GaussianDpEvent(10.0)
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
+    """A ledger in a file."""
     return tmp_path / "ledger.db"
 
 
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """A PostgreSQL server for this session."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'tacit[postgres]'")
+    if find_programs() is None:
+        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
+    with temporary_server() as address:
+        yield address
+
+
 @pytest.fixture
-def account(path: Path) -> Account:
-    return Ledger.create(path, dataset="digits", budget=Budget(3.0, 1e-5)).account("digits")
+def postgres(server: str) -> str:
+    """A ledger on PostgreSQL, empty."""
+    engine = sa.create_engine(server.replace("postgresql:", "postgresql+psycopg:"), poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP SCHEMA public CASCADE")
+        connection.exec_driver_sql("CREATE SCHEMA public")
+    return server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def address(request: pytest.FixtureRequest) -> str:
+    """One conformance suite for both databases."""
+    return str(request.getfixturevalue("path" if request.param == "sqlite" else "postgres"))
+
+
+@pytest.fixture
+def account(address: str) -> Account:
+    return Ledger.create(address, dataset="digits", budget=Budget(3.0, 1e-5)).account("digits")
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import dp_accounting
@@ -83,26 +82,26 @@ def test_a_stopped_run_gives_back_what_it_did_not_draw(account: Account, reserve
     reserve(50)
 
 
-def test_a_run_exactly_at_the_budget_fits(path: Path) -> None:
-    probe = Ledger.create(path, dataset="probe", budget=None).account("probe")
+def test_a_run_exactly_at_the_budget_fits(address: str) -> None:
+    probe = Ledger.create(address, dataset="probe", budget=None).account("probe")
     probe.reserve(repeated(STEP), 20, run="r", **TERMS)
     exact_budget = Budget(probe.spent(1e-5), 1e-5)
-    account = Ledger.create(path, dataset="exact", budget=exact_budget).account("exact")
+    account = Ledger.create(address, dataset="exact", budget=exact_budget).account("exact")
     account.reserve(repeated(STEP), 20, run="r", **TERMS)
     assert account.remaining() == 0.0
 
 
-def test_accounts_do_not_share_their_spending(path: Path) -> None:
+def test_accounts_do_not_share_their_spending(address: str) -> None:
     for dataset in ("a", "b"):
-        Ledger.create(path, dataset=dataset, budget=Budget(3.0, 1e-5))
-    a, b = Ledger.open(path).accounts()
+        Ledger.create(address, dataset=dataset, budget=Budget(3.0, 1e-5))
+    a, b = Ledger.open(address).accounts()
     a.reserve(repeated(STEP), 50, run="r", **TERMS)
     assert b.spent() == 0
     b.reserve(repeated(STEP), 50, run="r", **TERMS)
 
 
-def test_an_account_without_a_budget_keeps_the_history(path: Path) -> None:
-    account = Ledger.create(path, dataset="a", budget=None).account("a")
+def test_an_account_without_a_budget_keeps_the_history(address: str) -> None:
+    account = Ledger.create(address, dataset="a", budget=None).account("a")
     account.reserve(repeated(STEP), 500, run="r", **TERMS)
     assert account.remaining() == math.inf
     assert account.spent(1e-5) > gaussian_epsilon(10.0, 500)
@@ -139,9 +138,9 @@ def test_events_need_not_be_stepwise(account: Account) -> None:
     assert account.entries()[0].event == dp_accounting.SelfComposedDpEvent(STEP, 2)
 
 
-def test_a_unit_of_several_examples_pays_by_group_privacy(path: Path) -> None:
+def test_a_unit_of_several_examples_pays_by_group_privacy(address: str) -> None:
     unit = PrivacyUnit("user", 4)
-    account = Ledger.create(path, dataset="a", budget=Budget(3.0, 1e-5), unit=unit).account("a")
+    account = Ledger.create(address, dataset="a", budget=Budget(3.0, 1e-5), unit=unit).account("a")
     account.reserve(repeated(STEP), 2, run="r", neighbours=account.neighbours, unit=unit)
     multiplier = 10.0 / math.sqrt(2)
 
@@ -182,8 +181,8 @@ def test_a_run_calibrated_to_the_budget_fits_once(account: Account) -> None:
         account.reserve(event_for, 1, run="second", **TERMS)
 
 
-def test_pure_budgets_hold_pure_events_only(path: Path) -> None:
-    account = Ledger.create(path, dataset="a", budget=Budget(1.0, 0.0)).account("a")
+def test_pure_budgets_hold_pure_events_only(address: str) -> None:
+    account = Ledger.create(address, dataset="a", budget=Budget(1.0, 0.0)).account("a")
     account.reserve(repeated(dp_accounting.LaplaceDpEvent(10.0)), 9, run="r", **TERMS)
     assert account.spent() == pytest.approx(0.9, rel=1e-3)
     with pytest.raises(BudgetExceededError):
@@ -192,9 +191,9 @@ def test_pure_budgets_hold_pure_events_only(path: Path) -> None:
         account.reserve(repeated(STEP), 1, run="r", **TERMS)
 
 
-def test_a_unit_of_several_examples_pays_for_each_where_there_is_no_delta(path: Path) -> None:
+def test_a_unit_of_several_examples_pays_for_each_where_there_is_no_delta(address: str) -> None:
     unit = PrivacyUnit("user", 4)
-    account = Ledger.create(path, dataset="a", budget=Budget(1.0, 0.0), unit=unit).account("a")
+    account = Ledger.create(address, dataset="a", budget=Budget(1.0, 0.0), unit=unit).account("a")
     laplace = repeated(dp_accounting.LaplaceDpEvent(10.0))
     account.reserve(laplace, 2, run="r", neighbours=account.neighbours, unit=unit)
     assert account.spent() == pytest.approx(0.8)

@@ -12,18 +12,18 @@ import dp_accounting
 import pytest
 
 from tacit.core import Budget, InputError, LedgerError, Neighbours, PrivacyUnit, UnsupportedError
-from tacit.ledger import Ledger, repeated
+from tacit.ledger import Ledger, Rule, repeated
 from tacit.ledger.schema import SCHEMA_VERSION
 
 BUDGET = Budget(3.0, 1e-5)
 STEP = dp_accounting.GaussianDpEvent(10.0)
 
 
-def test_an_account_keeps_its_terms(path: Path) -> None:
+def test_an_account_keeps_its_terms(address: str) -> None:
     unit = PrivacyUnit("user", 3)
-    Ledger.create(path, dataset="a", budget=BUDGET, unit=unit, neighbours=Neighbours.REPLACE_ONE)
-    Ledger.create(path, dataset="b", budget=None)
-    ledger = Ledger.open(path)
+    Ledger.create(address, dataset="a", budget=BUDGET, unit=unit, neighbours=Neighbours.REPLACE_ONE)
+    Ledger.create(address, dataset="b", budget=None)
+    ledger = Ledger.open(address)
     a, b = ledger.accounts()
     assert (a.dataset, a.budget, a.unit, a.neighbours) == ("a", BUDGET, unit, Neighbours.REPLACE_ONE)
     assert (b.dataset, b.budget, b.unit, b.neighbours) == ("b", None, PrivacyUnit(), Neighbours.ADD_REMOVE)
@@ -36,9 +36,9 @@ def test_paths_and_addresses_name_the_same_file(path: Path, prefix: str) -> None
     assert Ledger.open(path).account("a").budget == BUDGET
 
 
-def test_creating_the_same_account_again_changes_nothing(path: Path) -> None:
-    first = Ledger.create(path, dataset="a", budget=Budget(3, 1e-5)).accounts()
-    assert Ledger.create(path, dataset="a", budget=BUDGET).accounts() == first
+def test_creating_the_same_account_again_changes_nothing(address: str) -> None:
+    first = Ledger.create(address, dataset="a", budget=Budget(3, 1e-5)).accounts()
+    assert Ledger.create(address, dataset="a", budget=BUDGET).accounts() == first
 
 
 @pytest.mark.parametrize(
@@ -50,17 +50,18 @@ def test_creating_the_same_account_again_changes_nothing(path: Path) -> None:
         {"budget": BUDGET, "unit": PrivacyUnit("user")},
         {"budget": BUDGET, "unit": PrivacyUnit("example", 2)},
         {"budget": BUDGET, "neighbours": Neighbours.REPLACE_ONE},
+        {"budget": BUDGET, "rule": Rule.ADAPTIVE},
     ],
 )
-def test_an_account_with_other_terms_is_refused(path: Path, terms: dict[str, object]) -> None:
-    before = Ledger.create(path, dataset="a", budget=BUDGET).accounts()
+def test_an_account_with_other_terms_is_refused(address: str, terms: dict[str, object]) -> None:
+    before = Ledger.create(address, dataset="a", budget=BUDGET).accounts()
     with pytest.raises(InputError, match=r"dataset='a': its account has other terms"):
-        Ledger.create(path, dataset="a", **terms)
-    assert Ledger.open(path).accounts() == before
+        Ledger.create(address, dataset="a", **terms)
+    assert Ledger.open(address).accounts() == before
 
 
-def test_an_unknown_account_is_named_with_those_there_are(path: Path) -> None:
-    ledger = Ledger.create(path, dataset="digits", budget=BUDGET)
+def test_an_unknown_account_is_named_with_those_there_are(address: str) -> None:
+    ledger = Ledger.create(address, dataset="digits", budget=BUDGET)
     with pytest.raises(InputError, match=r"dataset='mnist': no such account \(there are: digits\)"):
         ledger.account("mnist")
 
@@ -200,9 +201,7 @@ def test_every_write_reaches_the_disk(path: Path, monkeypatch: pytest.MonkeyPatc
     assert synchronised == [(2,), (3,)]
     with account._journal.database.write() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
-        assert (
-            connection.exec_driver_sql("PRAGMA synchronous").scalar() == 1
-        )  # NORMAL
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 1  # NORMAL
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
 
 

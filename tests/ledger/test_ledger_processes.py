@@ -5,21 +5,22 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tacit.core import BudgetExceededError
 from tacit.ledger import Account, EntryState, Ledger, Reservation
+from tacit.ledger.history import History
+from tacit.ledger.journal import Record
 
 Reserve = Callable[..., Reservation]
 
 _OPEN = """
-import sys, time, pathlib
+import sys, time
 import dp_accounting
 from tacit.core import Budget, BudgetExceededError, Neighbours, PrivacyUnit
 from tacit.ledger import Ledger, repeated
-path = pathlib.Path(sys.argv[1])
+address = sys.argv[1]
 terms = {"neighbours": Neighbours.ADD_REMOVE, "unit": PrivacyUnit()}
 event_for = repeated(dp_accounting.GaussianDpEvent(10.0))
 """
@@ -27,7 +28,7 @@ event_for = repeated(dp_accounting.GaussianDpEvent(10.0))
 _COMPETE = """
 sys.stdout.write("ready\\n"); sys.stdout.flush()
 sys.stdin.readline()
-account = Ledger.create(path, dataset="digits", budget=Budget(3.0, 1e-5)).account("digits")
+account = Ledger.create(address, dataset="digits", budget=Budget(3.0, 1e-5)).account("digits")
 for attempt in range(3):
     try:
         account.reserve(event_for, 15, run="r", **terms)
@@ -37,7 +38,7 @@ for attempt in range(3):
 """
 
 _SPEND = """
-account = Ledger.open(path).account("digits")
+account = Ledger.open(address).account("digits")
 account.reserve(event_for, 15, run="quiet", **terms)
 reservation = account.reserve(event_for, 25, run="busy", **terms)
 for step in range(7):
@@ -52,9 +53,9 @@ def _start(script: str, *arguments: object) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def test_processes_that_race_never_overspend(path: Path) -> None:
+def test_processes_that_race_never_overspend(address: str) -> None:
     """Three processes each make the ledger and try three times; three runs of fifteen steps fit."""
-    processes = [_start(_COMPETE, path) for _ in range(3)]
+    processes = [_start(_COMPETE, address) for _ in range(3)]
     for process in processes:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
@@ -68,19 +69,19 @@ def test_processes_that_race_never_overspend(path: Path) -> None:
         assert process.returncode == 0
         answers += output.split()
     assert sorted(answers) == ["refused"] * 6 + ["reserved"] * 3
-    account = Ledger.open(path).account("digits")
+    account = Ledger.open(address).account("digits")
     assert len(account.entries()) == 3
     assert account.spent() <= 3.0
 
 
-def test_pitfall_36_a_killed_run_stays_spent(account: Account, reserve: Reserve, path: Path) -> None:
+def test_pitfall_36_a_killed_run_stays_spent(account: Account, reserve: Reserve, address: str) -> None:
     """Killed before its commits: both reservations count whole, and the mark covers every noise drawn."""
-    process = _start(_SPEND, path)
+    process = _start(_SPEND, address)
     assert process.stdout is not None
     assert process.stdout.readline() == "done\n"
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    quiet, busy = Ledger.open(path).account("digits").entries()
+    quiet, busy = Ledger.open(address).account("digits").entries()
     assert (quiet.state, quiet.steps_charged, quiet.steps_drawn) == (EntryState.RESERVED, 15, 0)
     assert (busy.state, busy.steps_charged, busy.closed) == (EntryState.RESERVED, 25, None)
     assert 7 <= busy.steps_drawn <= 25
@@ -92,10 +93,15 @@ def test_pitfall_36_a_killed_run_stays_spent(account: Account, reserve: Reserve,
 def test_a_writer_waits_for_the_one_before(account: Account, reserve: Reserve) -> None:
     """What a reservation read is still true when it writes: nobody can write in between."""
     other = threading.Thread(target=reserve, args=(10,))
-    with account._journal.database.write():
+
+    def wait_and_fail(history: History) -> Record:
         other.start()
         other.join(timeout=0.5)
         assert other.is_alive()
         assert account.entries() == []
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        account._journal.append(wait_and_fail)
     other.join(timeout=60)
     assert len(account.entries()) == 1

@@ -10,17 +10,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tacit.core import BudgetExceededError, InputError, LedgerError
-from tacit.ledger import Account, EntryState, Reservation, repeated, unlimited
+from tacit.core import Budget, BudgetExceededError, InputError, LedgerError
+from tacit.ledger import Account, EntryState, Ledger, Reservation, repeated, unlimited
 
 STEP = dp_accounting.GaussianDpEvent(10.0)
 Reserve = Callable[[int], Reservation]
 
 
-@pytest.fixture(params=["ledger", "unlimited"])
+@pytest.fixture(params=["path", "postgres", "unlimited"])
 def any_reserve(request: pytest.FixtureRequest) -> Reserve:
-    """Both kinds of reservation pass the same conformance suite."""
-    return unlimited if request.param == "unlimited" else request.getfixturevalue("reserve")
+    """All kinds of reservation pass the same conformance suite."""
+    if request.param == "unlimited":
+        return unlimited
+    address = request.getfixturevalue(request.param)
+    account = Ledger.create(address, dataset="digits", budget=Budget(3.0, 1e-5)).account("digits")
+    terms = {"run": "r", "neighbours": account.neighbours, "unit": account.unit}
+    return lambda steps: account.reserve(repeated(STEP), steps, **terms)
 
 
 def test_steps_draw_once_and_in_order(any_reserve: Reserve) -> None:
@@ -163,8 +168,9 @@ def _count_writes(reservation: Any, monkeypatch: pytest.MonkeyPatch) -> list[Non
     return writes
 
 
-def test_no_noise_is_allowed_where_the_mark_cannot_be_written(reserve: Reserve, account: Account, path: Path) -> None:
-    reservation = reserve(10)
+def test_no_noise_is_allowed_where_the_mark_cannot_be_written(path: Path) -> None:
+    account = Ledger.create(path, dataset="digits", budget=Budget(3.0, 1e-5)).account("digits")
+    reservation = account.reserve(repeated(STEP), 10, run="r", neighbours=account.neighbours, unit=account.unit)
     moved = path.rename(path.with_suffix(".away"))
     with pytest.raises(LedgerError, match="ledger="):
         reservation.before_noise(0)

@@ -30,10 +30,13 @@ def create(
     ),
     unit: Annotated[str, typer.Option(help="What one privacy unit is called.")] = "example",
     unit_examples: Annotated[int, typer.Option(help="How many examples one unit holds at most.")] = 1,
+    adaptive: Annotated[
+        bool, typer.Option("--adaptive", help="Runs are planned from earlier results: a Rényi filter decides.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Opens an account with a total budget for one data set."""
-    from tacit.ledger import Ledger
+    from tacit.ledger import Ledger, Rule
 
     opened = Ledger.create(
         ledger,
@@ -41,19 +44,20 @@ def create(
         budget=Budget(epsilon, delta),
         unit=PrivacyUnit(unit, unit_examples),
         neighbours=neighbours,
+        rule=Rule.ADAPTIVE if adaptive else Rule.FIXED_PLAN,
     )
     _show(opened.account(dataset), json)
 
 
 @app.command()
 def show(ledger: Url, dataset: DataSetName = None, json: Json = False) -> None:
-    """Budget, spent and remaining."""
+    """Budget, spent and remaining under both rules; the whole history is verified."""
     _show(_account(ledger, dataset), json)
 
 
 @app.command()
 def history(ledger: Url, dataset: DataSetName = None, json: Json = False) -> None:
-    """Everything that was reserved and what became of it, oldest first."""
+    """Everything that was reserved and what became of it, oldest first; every record is verified."""
     facts = _account(ledger, dataset).to_dict()
     if json:
         print_json(facts)
@@ -88,11 +92,28 @@ def _show(account: "Account", as_json: bool) -> None:
             return "no limit"
         return "infinite" if part["epsilon"] is None else f"epsilon {part['epsilon']:.4f} at delta {part['delta']:g}"
 
-    out.print(
-        f"{facts['dataset']}: one {facts['unit']}, {facts['neighbours']}\n"
-        f"budget     {amount(facts['budget'])}\n"
-        f"spent      {amount(facts['spent'])}\n"
-        f"remaining  {amount(facts['remaining'])}\n"
+    lines = [
+        f"{facts['dataset']}: one {facts['unit']}, {facts['neighbours']}",
+        f"budget     {amount(facts['budget'])}",
+        f"spent      {amount(facts['spent'])}",
+        f"remaining  {amount(facts['remaining'])}",
+        f"rule       {_RULES[facts['rule']]}",
+        *(f"           {name}: {_under(rule)}" for name, rule in (facts["rules"] or {}).items()),
+        f"odometer   {amount(facts['odometer'])}, however the runs were chosen",
         f"entries    {len(facts['entries'])}",
-        markup=False,
+        f"verified   {facts['records']} records, head {facts['head']}",
+    ]
+    out.print("\n".join(lines), markup=False, soft_wrap=True)
+
+
+_RULES = {
+    "fixed-plan": "fixed-plan: holds if every run was declared before the first result was seen",
+    "adaptive": "adaptive: a Rényi filter, holds also if runs are planned from earlier results",
+}
+
+
+def _under(rule: dict[str, float | None]) -> str:
+    spent, remaining = (
+        "no bound" if value is None else f"epsilon {value:.4f}" for value in (rule["spent"], rule["remaining"])
     )
+    return f"{spent} spent, {remaining} remaining"

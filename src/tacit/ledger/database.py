@@ -8,6 +8,7 @@ import abc
 import contextlib
 import datetime
 import os
+import weakref
 from collections.abc import Iterator
 
 import sqlalchemy as sa
@@ -26,13 +27,23 @@ def now() -> str:
 class Database(abc.ABC):
     """Transactions on one database; every failure of it becomes a `LedgerError` with a remedy.
 
-    It may be used from several threads and after a fork.
+    A writer keeps its connection between transactions. It may be used from several threads; connections are closed
+    before a fork, because neither database allows to carry one into another process.
 
-    Attributes:
+    Args:
         name: how messages call it; without a password.
+        kept: the engine whose connections are kept.
     """
 
-    name: str
+    def __init__(self, name: str, kept: sa.Engine) -> None:
+        self.name = name
+        self._kept = kept
+        weakref.finalize(self, kept.dispose)
+        _OPEN.add(self)
+
+    def close(self) -> None:
+        """Close the connections that are kept; the next write opens one again."""
+        self._kept.dispose()
 
     @contextlib.contextmanager
     def read(self) -> Iterator[sa.Connection]:
@@ -92,3 +103,13 @@ def database_at(url_or_path: str | os.PathLike[str]) -> Database:
     from tacit.ledger.sqlite import SqliteDatabase
 
     return SqliteDatabase(address)
+
+
+def _close_all() -> None:
+    for database in list(_OPEN):
+        database.close()
+
+
+_OPEN: "weakref.WeakSet[Database]" = weakref.WeakSet()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_close_all)

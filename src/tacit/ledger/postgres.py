@@ -6,7 +6,6 @@ that point. The log is flushed in order, so whatever a writer has seen is on the
 writers wait for one flush.
 """
 
-import os
 from typing import Any
 
 import sqlalchemy as sa
@@ -32,7 +31,7 @@ _FLUSH = "SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_m
 class PostgresDatabase(Database):
     """One PostgreSQL database.
 
-    A process keeps a connection between transactions, for at most five minutes; a forked child makes its own.
+    A connection is kept for at most five minutes.
 
     Args:
         address: ``postgresql://USER:PASSWORD@HOST/DATABASE``. What is left out, libpq takes from its environment
@@ -42,16 +41,15 @@ class PostgresDatabase(Database):
     def __init__(self, address: str) -> None:
         try:
             url = sa.make_url(address).set(drivername="postgresql+psycopg")
-            self.name = url.set(drivername="postgresql").render_as_string(hide_password=True)
-            self._engine = sa.create_engine(url, pool_size=1, max_overflow=-1, pool_recycle=_CONNECTION_AGE_SECONDS)
+            engine = sa.create_engine(url, pool_size=1, max_overflow=-1, pool_recycle=_CONNECTION_AGE_SECONDS)
         except ModuleNotFoundError as error:
             raise UnsupportedError(
                 "ledger: PostgreSQL needs the package psycopg. Install it with `pip install 'tacit[postgres]'`."
             ) from error
         except (sa.exc.ArgumentError, ValueError) as error:
             raise InputError("ledger: is no database address. Give postgresql://USER@HOST/DATABASE.") from error
-        sa.event.listen(self._engine, "connect", self._prepare_connection)
-        self._process = os.getpid()
+        super().__init__(url.set(drivername="postgresql").render_as_string(hide_password=True), engine)
+        sa.event.listen(engine, "connect", _prepare_connection)
 
     def is_missing(self) -> bool:
         """Never: a database that is not there refuses the connection."""
@@ -65,27 +63,25 @@ class PostgresDatabase(Database):
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_TABLE_LOCK})")
 
     def _reader(self) -> sa.Engine:
-        return self._writer().execution_options(isolation_level="REPEATABLE READ")
+        return self._kept.execution_options(isolation_level="REPEATABLE READ")
 
     def _writer(self) -> sa.Engine:
-        if self._process != os.getpid():
-            self._engine.dispose(close=False)  # the connections belong to the parent
-            self._process = os.getpid()
-        return self._engine
+        return self._kept
 
     def _make_durable(self) -> None:
-        with self._writer().connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        with self._kept.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql(_FLUSH)
 
     def _remedy(self, cause: BaseException | None) -> str:
         state = str(getattr(cause, "sqlstate", None) or "08")
         return _REMEDIES.get(state) or _REMEDIES.get(state[:2], "Check the server and its log.")
 
-    def _prepare_connection(self, connection: Any, _record: object) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute("SHOW fsync")
-            if cursor.fetchone() != ("on",):
-                raise LedgerError(f"ledger={self.name!r}: the server runs with fsync=off. Switch it on.")
-            cursor.execute("SET synchronous_commit = off")  # `_make_durable` waits, without the lock
-            cursor.execute(f"SET lock_timeout = '{LOCK_TIMEOUT_SECONDS:.0f}s'")
-        connection.commit()
+
+def _prepare_connection(connection: Any, _record: object) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW fsync")
+        if cursor.fetchone() != ("on",):
+            raise LedgerError("ledger: the server runs with fsync=off, and would forget spending. Switch it on.")
+        cursor.execute("SET synchronous_commit = off")  # `_make_durable` waits, without the lock
+        cursor.execute(f"SET lock_timeout = '{LOCK_TIMEOUT_SECONDS:.0f}s'")
+    connection.commit()

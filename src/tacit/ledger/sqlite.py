@@ -13,7 +13,6 @@ The file must lie on a local disk: SQLite's locks are not reliable on network fi
 import os
 import sqlite3
 import sys
-import weakref
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ class SqliteDatabase(Database):
 
     A writer keeps its connection, because closing the last one copies the log into the file. Before each write it looks
     whether the path still names the file that is open: one that was moved away or replaced is not written to where
-    nobody looks. Connections are closed before a fork.
+    nobody looks.
 
     Args:
         address: a path or ``sqlite:///`` and a path. A database in memory is refused because it does not outlive a
@@ -59,20 +58,13 @@ class SqliteDatabase(Database):
         if "\0" in path:
             raise InputError(f"ledger={address!r}: a path holds no null character. Give the path of a file.")
         self.path = Path(path)
-        self.name = str(self.path)
-        url, waiting = sa.URL.create("sqlite", database=self.name), {"timeout": LOCK_TIMEOUT_SECONDS}
+        url, waiting = sa.URL.create("sqlite", database=path), {"timeout": LOCK_TIMEOUT_SECONDS}
+        super().__init__(path, sa.create_engine(url, pool_size=1, max_overflow=-1, connect_args=waiting))
         self._engine = sa.create_engine(url, poolclass=NullPool, connect_args=waiting)
-        self._kept = sa.create_engine(url, pool_size=1, max_overflow=-1, connect_args=waiting)
         self._kept_file: tuple[int, int] | None = None
         for engine in (self._engine, self._kept):
             sa.event.listen(engine, "connect", _prepare_connection)
             sa.event.listen(engine, "begin", _begin)
-        weakref.finalize(self, self._kept.dispose)
-        _OPEN.add(self)
-
-    def close(self) -> None:
-        """Close the connections that are kept; the next write opens one again."""
-        self._kept.dispose()
 
     def is_missing(self) -> bool:
         """Whether there is no file."""
@@ -140,14 +132,3 @@ def _begin(connection: sa.Connection) -> None:
 def _identity(path: Path) -> tuple[int, int]:
     found = path.stat()
     return found.st_dev, found.st_ino
-
-
-def _close_all() -> None:
-    for database in list(_OPEN):
-        database.close()
-
-
-# SQLite forbids to carry an open connection into another process.
-_OPEN: "weakref.WeakSet[SqliteDatabase]" = weakref.WeakSet()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_close_all)
