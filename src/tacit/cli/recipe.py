@@ -99,7 +99,7 @@ def page(
 
 
 def conditions_for(seeds: int, held_out: bool, device: Device) -> "Conditions":
-    """How to run it. On a CPU nothing is compiled: while a compiler traces, it changes how all modules are called."""
+    """How to run it. On a CPU nothing is compiled: the compiler would take a core from runs of a few minutes."""
     from tacit.recipes import Conditions
     from tacit.training import Execution
 
