@@ -226,6 +226,18 @@ def test_a_crash_after_an_orderly_stop_is_a_crash(run, account):
         run(loss_fn=Interrupting(10**9), every=100)
 
 
+def test_an_older_copy_of_an_orderly_stop_is_not_believed(tmp_path, run, account):
+    """The run went on since, as the ledger's mark shows, so that another machine must not go on from the copy."""
+    reference = Execution(preflight=False, engine="reference")
+    with pytest.raises(TrainingInterrupted):
+        run(loss_fn=Interrupting(30), every=100, execution=reference)
+    shutil.copytree(run.folder, tmp_path / "copy")
+    run.crash(max(run.seen) + 2, loss_fn=Interrupting(10**9), every=100, execution=reference)
+    run.folder = tmp_path / "copy"
+    with pytest.raises(UnsupportedError, match="versions, processor, threads or execution changed"):
+        run(loss_fn=Interrupting(10**9), every=100)
+
+
 def test_a_finished_run_is_given_back_and_costs_nothing(run, account):
     first = run()
     entries = account.entries()

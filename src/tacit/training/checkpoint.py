@@ -59,7 +59,7 @@ class Store:
     def __init__(self, folder: Path, keep: int) -> None:
         self.folder, self._keep = folder, keep
         with self._refusal():
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
             self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             with self._refusal():

@@ -28,6 +28,11 @@ class Explanation:
     begun: int
 
     @property
+    def mark(self) -> int:
+        """The ledger's mark, which moves on as noise is drawn; 0 without an entry."""
+        return 0 if self.entry is None else self.entry.steps_drawn
+
+    @property
     def is_open(self) -> bool:
         """Whether the rest of the steps may still be drawn."""
         return self.entry is None or self.entry.state is EntryState.RESERVED

@@ -120,9 +120,11 @@ class Session:
 
     def after_step(self, done: int) -> None:
         """A step and all that follows from it is done: saves the state where it is time to."""
-        self._generators = self._facts.state.generators()
+        due = done % self._every == 0 or done == self._facts.plan.steps
+        if due or self._facts.on_cpu:  # a GPU would have to be waited for
+            self._generators = self._facts.state.generators()
         self._settled = done
-        if done % self._every == 0 or done == self._facts.plan.steps:
+        if due:
             self._save(done)
 
     def finish(self) -> None:
@@ -138,7 +140,9 @@ class Session:
         """
         begun = max(self._reservation.steps_begun, self._drawn_before)
         if begun == self._settled - self._header.first and self._settled < self._facts.plan.steps:
-            self._header = dataclasses.replace(self._header, clean=True)
+            if not self._facts.on_cpu:
+                self._generators = self._facts.state.generators()
+            self._header = dataclasses.replace(self._header, clean_mark=self._explain(self._header).mark)
             self._save(self._settled)
 
     def _begin_anew(self) -> Position:
@@ -149,7 +153,7 @@ class Session:
             first=0,
             earlier=(),
             step=0,
-            clean=False,
+            clean_mark=None,
             dataset=None if facts.account is None else facts.account.dataset,
             reservation=None,
             voids_guarantee=source.voids_guarantee,
@@ -168,7 +172,8 @@ class Session:
         proven = self._check_same_run(header, source)
         explanation = self._explain(header)
         facts.state.restore(saved.header["state"], saved.tensors)
-        begun = header.done if header.clean else explanation.begun
+        clean = header.clean_mark == explanation.mark  # else the run went on after it had stopped in order
+        begun = header.done if clean else explanation.begun
         needs_replay = begun > header.done
         may_replay = proven and not self._checkpoint.redraw
         if header.step == facts.plan.steps:
@@ -193,7 +198,7 @@ class Session:
             stretch=header.stretch + 1,
             first=header.step,
             earlier=(*header.earlier, begun if explanation.is_open else explanation.begun),
-            clean=False,
+            clean_mark=None,
             reservation=None,
             fingerprint={**facts.fingerprint(), "data": data_fingerprint(facts.records, fresh)},
         )
@@ -206,7 +211,7 @@ class Session:
 
     def _open(self, header: Header, source: Randomness, explanation: Explanation, begun: int) -> Position:
         """Saves the present state, then takes up the reservation or makes it, in this order."""
-        self._header = dataclasses.replace(header, clean=False)
+        self._header = dataclasses.replace(header, clean_mark=None)
         self._settled, self._drawn_before = header.step, begun
         self._generators = self._facts.state.generators()
         self._save(header.step)

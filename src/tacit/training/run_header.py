@@ -48,7 +48,8 @@ class Header:
         run: a random name, by which the ledger's entries are found.
         stretch, first, earlier: as in `Position`.
         step: how many steps of the plan are done.
-        clean: whether no noise was drawn after this state, since the run stopped in order.
+        clean_mark: the ledger's mark when the run stopped in order after this state, with no noise drawn since (0
+            without a ledger); None where the run went on, or may have.
         dataset, reservation: the ledger's account and entry.
         voids_guarantee: whether the noise comes from a fixed seed.
         fingerprint: see `Facts.fingerprint`, and ``data``.
@@ -59,7 +60,7 @@ class Header:
     first: int
     earlier: tuple[int, ...]
     step: int
-    clean: bool
+    clean_mark: int | None
     dataset: str | None
     reservation: int | None
     voids_guarantee: bool
@@ -81,10 +82,11 @@ class Header:
             header = cls(**{field.name: values[field.name] for field in dataclasses.fields(cls)})
             header = dataclasses.replace(header, earlier=tuple(header.earlier))
             counts = [header.stretch, header.first, header.step, header.step - header.first, *header.earlier]
-            counts += [] if header.reservation is None else [header.reservation]
+            counts += [number for number in (header.reservation, header.clean_mark) if number is not None]
             good = (
                 all(type(count) is int and count >= 0 for count in counts)
-                and all(isinstance(flag, bool) for flag in (header.clean, header.voids_guarantee))
+                and isinstance(header.voids_guarantee, bool)
+                and isinstance(values["earlier"], list)
                 and isinstance(header.run, str)
                 and (header.dataset is None or isinstance(header.dataset, str))
                 and isinstance(header.fingerprint, dict)

@@ -8,6 +8,7 @@ It outlives the process (a kill), and not always the machine (a power loss, wher
 the fingerprints of data, plan and code stand alone.
 """
 
+import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -62,7 +63,8 @@ class Witness:
         try:
             descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
-                os.write(descriptor, line.encode("ascii"))
+                if os.write(descriptor, line.encode("ascii")) < len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             finally:
                 os.close(descriptor)
         except OSError as error:
