@@ -116,11 +116,10 @@ def _spent_ledger(path: Path) -> Account:
 
 
 @pytest.fixture(scope="module")
-def ledger_bytes() -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "ledger.db"
-        _spent_ledger(path)
-        return path.read_bytes()
+def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("intact") / "ledger.db"
+    _spent_ledger(path)
+    return path
 
 
 PLACES = st.floats(0, 1, exclude_max=True)
@@ -129,10 +128,10 @@ PLACES = st.floats(0, 1, exclude_max=True)
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(PLACES, st.integers(0, 255)), max_size=8), PLACES | st.just(1.0))
 def test_a_damaged_file_is_refused_or_still_says_what_was_spent(
-    ledger_bytes: bytes, flips: list[tuple[float, int]], kept: float
+    intact: Path, flips: list[tuple[float, int]], kept: float
 ) -> None:
     """Bytes changed or cut off anywhere: the 40 steps are never forgotten, and 40 more never fit."""
-    damaged = bytearray(ledger_bytes)
+    damaged = bytearray(intact.read_bytes())
     for place, value in flips:
         damaged[int(place * len(damaged))] = value
     with tempfile.TemporaryDirectory() as folder:

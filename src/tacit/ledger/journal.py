@@ -24,7 +24,20 @@ _RECORDS = (
     .where(history.c.account_id == sa.bindparam("account"), history.c.number >= sa.bindparam("first"))
     .order_by(history.c.number)
 )
-_MOVE_HEAD = accounts.update().where(accounts.c.id == sa.bindparam("account"))
+_MOVE = (
+    accounts.update()
+    .where(accounts.c.id == sa.bindparam("account"))
+    .values(length=sa.bindparam("length"), head=sa.bindparam("head"))
+)
+_RECORD = (
+    sa.bindparam("number", type_=sa.Integer),
+    sa.bindparam("body", type_=sa.Text),
+    sa.bindparam("head", type_=sa.Text),
+)
+_ADD = history.insert().from_select(list(history.c), sa.select(sa.bindparam("account", type_=sa.Integer), *_RECORD))
+# Both in one statement where the database allows it: the lock is held while it travels.
+_MOVED = _MOVE.returning(accounts.c.id).cte("moved")
+_MOVE_AND_ADD = history.insert().from_select(list(history.c), sa.select(_MOVED.c.id, *_RECORD))
 
 
 class Journal:
@@ -95,9 +108,12 @@ def write_record(connection: sa.Connection, account_id: int, number: int, previo
     """Add one record and move the account's head to it; returns its hash."""
     body = json.dumps(dict(record))
     head = link(previous, number, body)
-    values = {"account_id": account_id, "number": number, "body": body, "hash": head}
-    connection.execute(history.insert(), values)
-    connection.execute(_MOVE_HEAD, {"account": account_id, "length": number + 1, "head": head})
+    values = {"account": account_id, "number": number, "length": number + 1, "body": body, "head": head}
+    if connection.dialect.name == "postgresql":
+        connection.execute(_MOVE_AND_ADD, values)
+    else:
+        connection.execute(_MOVE, values)
+        connection.execute(_ADD, values)
     return head
 
 
