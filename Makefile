@@ -31,7 +31,7 @@ bench: .venv/installed-$(EXTRAS)
 	$(BIN)/tacit bench accounting
 
 torture: .venv/installed-$(EXTRAS)
-	$(BIN)/python -m tacit.benchmarking.torture --kills 1000 --out results/torture.json
+	$(BIN)/python -m tacit.benchmarking.torture --kills 1000 --out results/ledger/torture.json
 
 clean:
 	rm -rf .venv build dist runs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,6 +1,6 @@
 """Runs killed with SIGKILL, at every boundary and at random moments, and resumed: what became of them.
 
-``python -m tacit.benchmarking.torture --kills 1000 --out results/torture.json``
+``python -m tacit.benchmarking.torture --kills 1000 --out results/ledger/torture.json``
 
 Every trial is a small private run with a ledger and a checkpoint. It is killed a few times, resumed after each, and
 left to end. A third of them go on under a fixed seed, so that their weights can be compared with an uninterrupted
