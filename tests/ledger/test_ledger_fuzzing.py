@@ -127,6 +127,7 @@ PLACES = st.floats(0, 1, exclude_max=True)
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(PLACES, st.integers(0, 255)), max_size=8), PLACES | st.just(1.0))
+@example([(0.15519732044835122, 128)], 0.875)
 def test_a_damaged_file_is_refused_or_still_says_what_was_spent(
     intact: Path, flips: list[tuple[float, int]], kept: float
 ) -> None:

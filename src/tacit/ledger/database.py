@@ -10,6 +10,7 @@ import datetime
 import os
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -86,11 +87,16 @@ class Database(abc.ABC):
 
     @contextlib.contextmanager
     def _translated_errors(self) -> Iterator[None]:
+        driver: Any = self._kept.dialect.dbapi
         try:
             yield
-        except sa.exc.DBAPIError as error:
-            what = str(error.orig).partition("\n")[0].rstrip(".")
-            raise LedgerError(f"ledger={self.name!r}: {what}. {self._remedy(error.orig)}") from error
+        except (sa.exc.DBAPIError, driver.Error) as error:
+            cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+            what = str(cause).partition("\n")[0].rstrip(".")
+            raise LedgerError(f"ledger={self.name!r}: {what}. {self._remedy(cause)}") from error
+        except UnicodeDecodeError as error:
+            # The driver may quote damaged bytes in its message and stumble over them itself.
+            raise LedgerError(f"ledger={self.name!r}: is damaged. Restore it from a backup.") from error
 
 
 def database_at(url_or_path: str | os.PathLike[str]) -> Database:
