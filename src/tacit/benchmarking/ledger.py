@@ -37,7 +37,7 @@ _SMALL = dp_accounting.GaussianDpEvent(2_000.0)  # millions of these fit
 _LARGE = dp_accounting.GaussianDpEvent(12.0)  # hundreds do
 _START_SECONDS, _LONGEST_SECONDS = 120, 600
 # Imported once and then forked, so that starting many processes costs little.
-_PRELOADED = ["tacit.benchmarking.ledger", "tacit.ledger.sqlite", "tacit.ledger.postgres", "psycopg"]
+_PRELOADED = ["tacit.benchmarking.environment", "tacit.ledger.sqlite", "tacit.ledger.postgres", "psycopg"]
 _PRELOADED += ["sqlalchemy.dialects.sqlite", "sqlalchemy.dialects.postgresql.psycopg"]
 
 
