@@ -139,6 +139,7 @@ def test_a_fixed_seed_repeats_a_run_and_is_named_in_the_statement(tmp_path):
     runs = [run_json("train", *QUICK, "--unsafe-seed", "7", "--out", str(tmp_path / name)) for name in "ab"]
     assert (tmp_path / "a/model.safetensors").read_bytes() == (tmp_path / "b/model.safetensors").read_bytes()
     assert "fixed seed" in runs[0]["statement"]
+    assert "dealt to training" not in runs[0]["statement"]
 
 
 def test_train_on_a_table(tmp_path, table):
@@ -147,6 +148,7 @@ def test_train_on_a_table(tmp_path, table):
         *("--steps", "5", "--out", str(tmp_path / "run")),
     )
     assert 0 <= found["test_accuracy"] <= 1
+    assert "it holds for the rows dealt to training" in found["statement"]
     regression = run_json(
         *("train", str(table / "people.csv"), "--target", "age", "--schema", str(table / "people.toml")),
         *("--steps", "5", "--out", str(tmp_path / "regression")),

@@ -35,6 +35,11 @@ _LOOKING_SHARE = 0.1  # points of the history are passed over where testing took
 Progress = Callable[[int, int, float], None]
 """Called after every step with the model's number, the steps done and epsilon so far."""
 
+_TABLE = (
+    "it holds for the rows dealt to training, whose number is taken as public, as is their dealing by place; rows for "
+    "testing are not protected"
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
@@ -193,6 +198,10 @@ class Experiment:
         }
 
     def _statement(self, results: list[FitResult]) -> Statement:
+        found = self._of_models(results)
+        return dataclasses.replace(found, caveats=(*found.caveats, _TABLE)) if self.dataset.columns else found
+
+    def _of_models(self, results: list[FitResult]) -> Statement:
         if not results:
             return self.plan.statement(0)
         first = results[0].statement
