@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from transcripts import as_examples
 
@@ -17,7 +17,7 @@ from tacit.linear.functional import sensitivities
 from tacit.linear.gaussian_moments import gram_sensitivity
 from tacit.linear.moments import UNIT, sum_moments
 from tacit.linear.newton import GRADIENT_UNIT, cut_gradients
-from tacit.linear.rows import RESOLUTION, PublicScale, bounds_of, targets_on_grid
+from tacit.linear.rows import RESOLUTION, PublicScale, bounds_of, targets_on_grid, unit_targets_on_grid
 
 
 def _polynomial(z, y):
@@ -115,12 +115,53 @@ def test_cut_gradients_never_exceed_the_bound(seed, bound, size):
     assert np.abs(cut[small] / GRADIENT_UNIT - plain[small]).max(initial=0) <= 1e-5 * max(1, bound)
 
 
+_FINITE = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(st.tuples(_FINITE, _FINITE), st.lists(_FINITE, min_size=1, max_size=4), st.none() | st.floats(0.1, 1))
+@example((1e16, 1e16 + 2), [1e16 + 2], None)  # the middle is rounded to the lower bound: z = 2 without a second cut
+@example((1e308, 1.7e308), [1.2e308], None)
+@example((0.0, 5e-324), [5e-324], None)
+@example((-1.7e308, 1.7e308), [0.0], None)
+def test_bounds_of_any_size_keep_rows_and_targets_within_one_or_are_refused(ends, values, row_norm):
+    lower, upper = sorted(ends)
+    ends = np.array([lower]), np.array([upper])
+    if not (math.isfinite(lower + upper) and math.isfinite(upper - lower) and (upper - lower) / 2 > 0):
+        with pytest.raises(InputError, match="bounds="):
+            PublicScale.box(*ends, row_norm)
+        with pytest.raises(InputError, match="target_bounds="):
+            targets_on_grid(np.array(values), (lower, upper))
+        return
+    scale = PublicScale.box(*ends, row_norm)
+    targets = targets_on_grid(np.array(values), (lower, upper))
+    z = scale.on_grid(np.array(values)[:, None])[:, 1:]
+    assert np.abs(z).max() <= scale.l1 * RESOLUTION
+    assert np.abs(targets).max() <= RESOLUTION
+
+
+@given(st.integers(0, 10**6), st.integers(1, 12), st.booleans())
+def test_a_cut_row_is_a_function_of_that_row_alone(seed, d, by_columns):
+    """However many rows stand beside it, and however they lie in memory."""
+    inputs = np.random.default_rng(seed).uniform(-1, 1, (9, d))
+    scale = PublicScale.box(-np.ones(d), np.ones(d), row_norm=0.5)
+    together = scale.scaled(np.asfortranarray(inputs) if by_columns else inputs)
+    alone = np.concatenate([scale.scaled(inputs[row : row + 1]) for row in range(9)])
+    assert (together == alone).all()
+
+
+def test_targets_of_tables_that_are_not_finite_are_refused():
+    with pytest.raises(InputError, match="not a finite number"):
+        unit_targets_on_grid(np.array([0.0, math.nan]))
+    assert unit_targets_on_grid(np.array([1.0 + 2**-10])).tolist() == [RESOLUTION]
+
+
 @pytest.mark.parametrize(
     ("bounds", "message"),
     [
         ((1, 0), "each lower bound must be finite and below"),
         ((0, math.inf), "each lower bound must be finite"),
         (([0, 0, 0], [1, 1, 1]), "must be a pair (lower, upper) of numbers, or of lists with 2"),
+        ((-1.7e308, 1.7e308), "the middle or the width is too large"),
         (3, "must be a pair"),
         ({"a": (0, 1)}, "has no bounds for 'b'"),
     ],

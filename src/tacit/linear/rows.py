@@ -71,12 +71,13 @@ class PublicScale:
         root of d in any case that means less noise.
         """
         lower, upper = np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
+        centre, unit = _centre_and_unit("bounds", lower, upper)
         width = len(lower)
         l1, l2 = float(width), math.sqrt(width)
         if row_norm is not None:
             l2 = min(l2, check_positive("row_norm", row_norm))
             l1 = min(l1, math.sqrt(width) * l2)
-        return cls(lower, upper, (lower + upper) / 2, (upper - lower) / 2, l1, l2, row_norm=row_norm)
+        return cls(lower, upper, centre, unit, l1, l2, row_norm=row_norm)
 
     @classmethod
     def of_table(cls, table: Table, features: Sequence[str]) -> "PublicScale":
@@ -108,10 +109,15 @@ class PublicScale:
         return len(self.centre)
 
     def scaled(self, inputs: Floats) -> Floats:
-        """z of shape (rows, 1 + d) with a first column of ones, not yet on the grid."""
+        """z of shape (rows, 1 + d) with a first column of ones, not yet on the grid.
+
+        It is cut once more after scaling: where bounds are close for their size the centre is rounded, by as much as
+        half of the range.
+        """
         z = (np.clip(inputs, self.lower, self.upper) - self.centre) / self.unit
+        z = np.clip(z, -self.largest, self.largest)
         if self.row_norm is not None:
-            norms = np.linalg.norm(z, axis=1, keepdims=True)
+            norms = row_norms(z)[:, None]
             z *= np.minimum(1.0, _BELOW_ONE * self.row_norm / np.maximum(norms, self.row_norm / 2))
         return np.concatenate([np.ones((len(z), 1)), z], axis=1)
 
@@ -125,6 +131,18 @@ class PublicScale:
             )
         grid: Floats = np.trunc(RESOLUTION * self.scaled(inputs))
         return grid
+
+
+def row_norms(values: Floats) -> Floats:
+    """The L2 norm of each row, added up column by column.
+
+    numpy's own sums take an order that depends on how many rows there are and how they lie in memory; a row's norm must
+    be a function of that row.
+    """
+    squared = np.zeros(len(values))
+    for column in values.T:
+        squared += column * column
+    return np.sqrt(squared)
 
 
 def bounds_of(
@@ -149,6 +167,7 @@ def bounds_of(
         ) from None
     if not (np.isfinite(lower).all() and np.isfinite(upper).all() and (lower < upper).all()):
         raise InputError(f"{argument}={bounds!r}: each lower bound must be finite and below its upper one.")
+    _centre_and_unit(argument, lower, upper)
     return lower, upper
 
 
@@ -157,6 +176,27 @@ def targets_on_grid(targets: Floats, bounds: tuple[float, float]) -> Integers:
     if not np.isfinite(targets).all():
         row = int(np.argmax(~np.isfinite(targets)))
         raise InputError(f"y: row {row + 1}: {targets[row]} is not a finite number. Fill or drop missing values first.")
-    lower, upper = bounds
-    scaled = (np.clip(targets, lower, upper) - (lower + upper) / 2) / ((upper - lower) / 2)
-    return np.trunc(RESOLUTION * scaled).astype(np.int64)
+    lower, upper = (np.array([end], dtype=np.float64) for end in bounds)
+    centre, unit = _centre_and_unit("target_bounds", lower, upper)
+    return unit_targets_on_grid((np.clip(targets, lower, upper) - centre) / unit)
+
+
+def unit_targets_on_grid(targets: Floats) -> Integers:
+    """Targets that were scaled to [-1, 1], on the grid; what rounding left outside is cut."""
+    if not np.isfinite(targets).all():
+        raise InputError("target: a value is not a finite number. Fill or drop missing values first.")
+    return np.trunc(RESOLUTION * np.clip(targets, -1.0, 1.0)).astype(np.int64)
+
+
+def _centre_and_unit(argument: str, lower: Floats, upper: Floats) -> tuple[Floats, Floats]:
+    """Middle and half width; refused where float64 does not hold them."""
+    with np.errstate(over="ignore"):
+        centre, unit = (lower + upper) / 2, (upper - lower) / 2
+    bad = ~(np.isfinite(centre) & np.isfinite(unit) & (unit > 0))
+    if bad.any():
+        first = int(np.argmax(bad))
+        raise InputError(
+            f"{argument}=({float(lower[first])!r}, {float(upper[first])!r}): the middle or the width is too large or "
+            "too small for a number. State narrower or wider bounds."
+        )
+    return centre, unit

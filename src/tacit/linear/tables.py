@@ -13,7 +13,7 @@ from tacit.datasets.tables import BooleanColumn, CategoryColumn, NumberColumn, T
 from tacit.linear.choosing import choose_method
 from tacit.linear.fitting import LinearModel, fit_rows, problem_of
 from tacit.linear.guarantee import Guarantee, Terms
-from tacit.linear.rows import RESOLUTION, Block, Floats, Integers, PublicScale
+from tacit.linear.rows import Block, Floats, Integers, PublicScale, unit_targets_on_grid
 
 _HELD_BYTES = 1 << 26
 
@@ -167,5 +167,5 @@ def fit_table(
 
 def _targets(targets: npt.NDArray[np.generic]) -> Integers:
     if targets.dtype == np.float64:
-        return np.trunc(RESOLUTION * targets.astype(np.float64)).astype(np.int64)
+        return unit_targets_on_grid(targets.astype(np.float64))
     return targets.astype(np.int64)

@@ -206,6 +206,8 @@ class _Reader:
         lower, upper = bounds
         if lower >= upper:
             raise self.error(f"{key}.lower", facts["lower"], f"must be below upper, which is {facts['upper']!r}.")
+        if not math.isfinite(upper - lower):
+            raise self.error(f"{key}.upper", facts["upper"], "is too far above lower: the width must be finite.")
         clip = facts.get("clip", False)
         if not isinstance(clip, bool):
             raise self.error(f"{key}.clip", clip, "must be true or false.")
