@@ -16,6 +16,12 @@ For classes the loss is that of logistic (softmax) regression, whose Hessian is 
 
 All releases are Gaussian mechanisms on all rows, and accounted as the one Gaussian that they compose to.
 
+**A row's gradient is a function of that row** and of what was released, to the last bit: it must not depend on which
+rows stand beside it, or one row that goes would move the others by more than any sensitivity covers. Products of rows
+with W and with the coefficients are therefore exact, whatever their order: rows are whole numbers, and W and the
+coefficients, which are public, are put on a grid (`on_exact_grid`) on which all sums of products fit float64. Norms and
+sums over classes are taken column by column; all else works on single numbers.
+
 References: Avella-Medina, Bradshaw, Loh 2023, Differentially private inference via noisy optimization,
 https://arxiv.org/abs/2103.11003; Ganesh, Haghifam, Steinke, Thakurta 2023, Faster differentially private convex
 optimization via second-order methods, https://arxiv.org/abs/2305.13209 (the quadratic upper bound on the Hessian).
@@ -34,12 +40,13 @@ from tacit.linear.gaussian_moments import gram_mechanism, release_gram, scale_of
 from tacit.linear.guarantee import Guarantee, Mechanism, Spending
 from tacit.linear.moments import sum_moments
 from tacit.linear.problem import Problem, require_delta
-from tacit.linear.rows import RESOLUTION, Examples, Floats, Integers
+from tacit.linear.rows import RESOLUTION, Examples, Floats, Integers, row_norms
 from tacit.mechanisms import RoundedGaussian
 
 GRADIENT_UNIT = 1 << 20
 _ENTRIES_AT_ONCE = 1 << 20
-_BELOW_ONE = 1 - 2.0**-40  # more than what cutting a gradient can lose to rounding
+_EXACT_BITS = 53 - 15  # what a product with an entry of a row, at most 2^15, leaves of float64
+_BELOW_ONE = 1 - 2.0**-32  # more than what cutting a gradient can lose to rounding
 _REGRESSION_STEPS, _REGRESSION_GROWTH = 4, 3.0
 _CLASSIFICATION_STEPS, _CLASSIFICATION_GROWTH = 12, 1.4  # the bound on the Hessian makes steps short
 
@@ -88,13 +95,13 @@ class Newton:
         on_gram = scale_of(cast(RoundedGaussian, spending.mechanisms[0]))
         gram = release_gram(sum_moments(examples).gram, spending)
         count = max(float(gram[0, 0]), 1.0)
-        whitening = _whitening(gram / count, on_gram * math.sqrt(problem.size) / count)
+        whitening = on_exact_grid(_whitening(gram / count, on_gram * math.sqrt(problem.size) / count))
         length = 2.0 if problem.classes else 1.0
         coefficients = np.zeros((problem.size, max(problem.classes, 1)))
         for _ in spending.mechanisms[1:]:
             gradient = self._gradient_sum(problem, examples, whitening, coefficients)
             noised = spending.release(gradient) / (GRADIENT_UNIT * count)
-            coefficients = coefficients + length * (whitening @ noised)
+            coefficients = on_exact_grid(coefficients + length * (whitening @ noised))
         return coefficients if problem.classes else coefficients[:, 0]
 
     def _bound(self, problem: Problem) -> float:
@@ -114,7 +121,7 @@ class Newton:
         rows = max(1, _ENTRIES_AT_ONCE // coefficients.size)
         for block in examples():
             for start in range(0, len(block.targets), rows):
-                design = block.design[start : start + rows] / RESOLUTION
+                design = block.design[start : start + rows] / RESOLUTION  # exact, as its products are
                 targets = block.targets[start : start + rows]
                 residuals = residuals_of(targets, design @ coefficients, classes=problem.classes)
                 gradients = cut_gradients(design @ whitening, residuals, self._bound(problem))
@@ -122,12 +129,27 @@ class Newton:
         return total
 
 
+def on_exact_grid(weights: Floats) -> Floats:
+    """Weights of p rows, rounded so that the product of a row of whole numbers with them has no rounding error.
+
+    Entries of a row are at most 2^15 (`RESOLUTION` times 2). The grid is a power of two, for which p products of 2^15
+    with the largest weight add up to at most 2^53 grid units, so that every partial sum is exact in any order. Weights
+    keep 38 bits less the logarithm of p.
+    """
+    largest = float(np.abs(weights).max())
+    if largest == 0:
+        return weights
+    bits = _EXACT_BITS - math.ceil(math.log2(len(weights)))
+    step = 2.0 ** (math.frexp(largest)[1] - bits)
+    return np.asarray(np.round(weights / step) * step)
+
+
 def cut_gradients(rows: Floats, residuals: Floats, bound: float) -> Floats:
     """Each row's gradient, (rows, p, columns), of norm at most ``bound`` in `GRADIENT_UNIT`, in whole numbers.
 
     A row's gradient is the product of a row and its residuals, and so is its norm.
     """
-    norms = np.linalg.norm(rows, axis=1) * np.linalg.norm(residuals, axis=1)
+    norms = row_norms(rows) * row_norms(residuals)
     factors = np.minimum(1.0, bound / np.maximum(norms, bound / 2)) * (_BELOW_ONE * GRADIENT_UNIT)
     gradients: Floats = np.trunc(rows[:, :, None] * (residuals * factors[:, None])[:, None, :])
     return gradients
@@ -138,7 +160,10 @@ def residuals_of(targets: Integers, scores: Floats, *, classes: int) -> Floats:
     if not classes:
         return targets[:, None] / RESOLUTION - scores
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-    residuals: Floats = -weights / weights.sum(axis=1, keepdims=True)
+    total = np.zeros(len(weights))
+    for column in weights.T:
+        total += column
+    residuals: Floats = -weights / total[:, None]
     residuals[np.arange(len(residuals)), targets] += 1
     return residuals
 
