@@ -80,6 +80,7 @@ def _summary(results: list[PateResult], plan: Pate, figure: Published | None, co
         "accuracies": accuracies,
         "measured_on": "held-out training examples" if conditions.held_out else "test examples that were not public",
         "epsilon": statistics.fmean(for_votes) if for_votes else independent,
+        "epsilon_note": "these votes" if for_votes else None,
         "delta": plan.delta,
         "epsilon_by_accountant": {},
         "epsilons": {"whatever the votes": independent},

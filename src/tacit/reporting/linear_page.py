@@ -60,12 +60,14 @@ def _headlines(values: Values) -> list[Headline]:
         Headline(label, f"{values[name]:.4f}", draws if values["repeats"] > 1 else "one draw of the noise"),
         Headline("Without privacy", f"{values['plain']:.4f}", "the same model"),
         Headline("Constant", f"{values['constant']:.4f}", "the commonest class" if accuracy else "the mean"),
-        Headline("Epsilon", f"{values['epsilon']:g}", _guarantee(values)),
+        Headline("Epsilon", "infinite" if values["epsilon"] is None else f"{values['epsilon']:g}", _guarantee(values)),
         Headline("Method", values["method"], f"{len(values['release']['features'])} features and an intercept"),
     ]
 
 
 def _guarantee(values: Values) -> str:
+    if values["epsilon"] is None:
+        return "a fixed seed: nothing is guaranteed"
     delta = "pure, delta 0" if values["delta"] == 0 else f"delta {values['delta']:g}"
     return f"{delta}, {values['neighbours']}"
 
