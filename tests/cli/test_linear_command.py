@@ -75,6 +75,21 @@ def test_a_classification_and_a_pure_guarantee(people):
     assert found["test_accuracy"] > found["constant"]
 
 
+def test_a_fixed_seed_states_no_guarantee(people, tmp_path):
+    """Neither in JSON, nor in the model, nor on the page, nor in words."""
+    arguments = ("--target", "pay", "--features", "age", "--epsilon", "0.8", "--unsafe-seed", "3")
+    ran = _linear(people, *arguments, "--out", str(tmp_path), "--json")
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    model, page = (tmp_path / "model.json").read_text(), (tmp_path / "evaluation.html").read_text()
+    assert found["epsilon"] is None
+    assert json.loads(model)["statement"]["epsilon"] is None
+    for text in (found["statement"], model, page, _linear(people, *arguments).stdout.replace("\n", " ")):
+        assert "not differentially private (epsilon is infinite)" in text
+        assert "the noise came from a fixed seed" in text
+        assert "(0.8, " not in text
+
+
 def test_words_for_people(people):
     ran = _linear(people, "--target", "pay", "--method", "sufficient", "--split", "0.6", "--neighbours", "replace-one")
     assert ran.returncode == 0, ran.stderr

@@ -65,8 +65,11 @@ class LinearResult:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values. Only ``release`` and ``statement`` may be published; ``private`` lists what may not."""
-        statement = self.model.statement
+        """Plain JSON values. Only ``release`` and ``statement`` may be published; ``private`` lists what may not.
+
+        ``epsilon`` is None where a fixed seed voids the guarantee.
+        """
+        statement = self.model.statement.to_dict()
         name = "test_accuracy" if self.task.classes else "test_mse"
         low, high = np.quantile(self.scores.unsafe_private, [0.25, 0.75])
         return {
@@ -76,12 +79,12 @@ class LinearResult:
             "constant": self.scores.unsafe_constant,
             "private": [name, f"{name}_quartiles", "plain", "constant"],
             "method": self.model.method,
-            "epsilon": statement.epsilon,
-            "delta": statement.delta,
-            "neighbours": statement.neighbours.value,
+            "epsilon": statement["epsilon"],
+            "delta": statement["delta"],
+            "neighbours": statement["neighbours"],
             "repeats": len(self.scores.unsafe_private),
             "release": self.release(),
-            "statement": statement.to_dict()["sentence"],
+            "statement": statement["sentence"],
             "seconds": self.seconds,
         }
 

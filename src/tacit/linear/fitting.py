@@ -80,8 +80,8 @@ def fit_rows(
     mechanisms = method.mechanisms(problem, guarantee)
     with Spending(mechanisms, guarantee, terms or Terms(), source) as spending:
         coefficients = method.fit(problem, examples, spending)
-    caveats = ("the noise was fixed by a seed, so that nothing is guaranteed",) if source.voids_guarantee else ()
-    return LinearModel(coefficients, scale, method.name, guarantee.statement(method.describe(), caveats=caveats))
+    statement = guarantee.statement(method.describe(), void=source.voids_guarantee)
+    return LinearModel(coefficients, scale, method.name, statement)
 
 
 def problem_of(scale: PublicScale, *, classes: int = 0, examples: int | None = None) -> Problem:

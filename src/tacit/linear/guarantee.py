@@ -19,6 +19,7 @@ from tacit.linear.rows import Integers
 from tacit.mechanisms import DiscreteLaplace, RoundedGaussian
 
 Mechanism = DiscreteLaplace | RoundedGaussian
+_FIXED_SEED = "the noise came from a fixed seed, and hides nothing"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,10 +65,12 @@ class Guarantee:
         """Of Laplace noise on an L1 bound of 1 for one row, with this share of epsilon."""
         return self.moved / (share * self.epsilon)
 
-    def statement(self, mechanism: str, *, caveats: tuple[str, ...] = ()) -> Statement:
-        """The guarantee in words."""
+    def statement(self, mechanism: str, *, void: bool = False, caveats: tuple[str, ...] = ()) -> Statement:
+        """The guarantee in words; ``void`` where the noise came from a fixed seed: epsilon is then infinite."""
+        if void:
+            caveats = (_FIXED_SEED, *caveats)
         return Statement(
-            epsilon=self.epsilon,
+            epsilon=math.inf if void else self.epsilon,
             delta=self.delta,
             neighbours=self.neighbours,
             unit=self.unit,
