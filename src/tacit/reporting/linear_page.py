@@ -1,6 +1,9 @@
 """The page of a linear fit: one HTML file that needs nothing else, beside the model that may be published."""
 
-from collections.abc import Mapping
+import errno
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +15,51 @@ from tacit.reporting.rendering import Headline, fill, write_whole
 Values = Mapping[str, Any]
 
 
-def write_linear_page(folder: Path | str, values: Values) -> Path:
-    """Write ``model.json``, which may be published, and ``evaluation.html``, which may not, and say where the page is.
+_MODEL, _PAGE = "model.json", "evaluation.html"
+
+
+def prepare_linear_folder(folder: Path | str) -> Path:
+    """The folder, made where it is missing and tried: before anything is spent on what would be written there."""
+    path = Path(folder)
+    with _named_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+        for name in (_MODEL, _PAGE):
+            if (path / name).is_dir():
+                raise IsADirectoryError(errno.EISDIR, f"{name} is a folder")
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    return path
+
+
+def write_linear_model(folder: Path, release: Values) -> Path:
+    """Write ``model.json``, which may be published, and say where it is."""
+    model = folder / _MODEL
+    with _named_errors(folder):
+        write_whole(model, to_json(dict(release), indent=2))
+    return model
+
+
+def write_linear_page(folder: Path, values: Values) -> Path:
+    """Write ``evaluation.html``, which may not be published, and say where it is.
 
     Args:
-        folder: made where it is missing.
+        folder: of `prepare_linear_folder`.
         values: of `tacit.linear.evaluation`.
     """
-    path = Path(folder)
-    page = path / "evaluation.html"
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        write_whole(path / "model.json", to_json(dict(values["release"]), indent=2))
+    page = folder / _PAGE
+    with _named_errors(folder):
         write_whole(page, render_linear(values))
-    except OSError as error:
-        raise InputError(f"out={str(path)!r}: cannot be written ({error.strerror}). Choose another folder.") from error
     return page
+
+
+@contextmanager
+def _named_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"out={str(folder)!r}: cannot be written ({error.strerror}). Choose another folder."
+        ) from error
 
 
 def render_linear(values: Values) -> str:

@@ -150,7 +150,7 @@ def _curves_part(measured: Sequence[Row], drawn: dict[str, str]) -> str:
         kind = _setting(row)
         if row["name"] in compared:  # with and without a guarantee, the settings of each in one figure
             kind = "without-noise" if row["epsilon"] is None else "private"
-        groups.setdefault(f"{row['name']}-{kind}", []).append(row)
+        groups.setdefault(f"{row['name']}-{kind}".replace(", ", "-"), []).append(row)
     text = "## Over the epochs\n"
     for group, rows in groups.items():
         name = f"{group}-epochs"
@@ -168,7 +168,11 @@ def _curve_line(row: Row) -> str:
 
 
 def _deltas_part(measured: Sequence[Row], drawn: dict[str, str]) -> str:
-    rows = [row for row in measured if row["name"] == _DELTAS_OF and _setting(row) == "published" and "event" in row]
+    rows = [
+        row
+        for row in measured
+        if row["name"] == _DELTAS_OF and row["knobs"]["setting"] == "published" and "event" in row
+    ]
     if not rows:
         return ""
     name = f"{_DELTAS_OF}-deltas"
@@ -237,7 +241,9 @@ def _epsilon(row: Row) -> str:
 
 
 def _setting(row: Row) -> str:
-    return str(row["knobs"].get("setting", "ours"))
+    """The setting, and on which inputs where a recipe has several."""
+    inputs = row["knobs"].get("inputs")
+    return str(row["knobs"].get("setting", "ours")) + ("" if inputs is None else f", {inputs}")
 
 
 def _machine(row: Row) -> str:
