@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from command_line import run_tacit
 
+from tacit.ledger import Ledger
+
 _SCHEMA = """
 [columns.age]
 type = "number"
@@ -105,6 +107,58 @@ def test_a_budget_is_charged_once_and_then_refuses(people, tmp_path):
     assert first.returncode == 0, first.stderr
     assert second.returncode == 3
     assert "budget" in second.stderr
+
+
+def _constant_target(people, folder):
+    header, *lines = (people / "people.csv").read_text().splitlines()
+    (folder / "people.csv").write_text("\n".join([header, *(f"{line.split(',')[0]},50,1" for line in lines)]))
+    (folder / "people.toml").write_text(_SCHEMA)
+    return folder, ()
+
+
+def _file_in_the_way(people, folder):
+    (folder / "taken").write_text("")
+    return people, ("--out", str(folder / "taken"))
+
+
+def _model_in_the_way(people, folder):
+    (folder / "out" / "model.json").mkdir(parents=True)
+    return people, ("--out", str(folder / "out"))
+
+
+@pytest.mark.parametrize(
+    ("hinder", "message"),
+    [
+        (_constant_target, "has the same value in every row for testing"),
+        (_file_in_the_way, "cannot be written (File exists)"),
+        (_model_in_the_way, "model.json is a folder"),
+    ],
+)
+def test_what_cannot_be_finished_is_refused_before_anything_is_spent(hinder, message, people, tmp_path):
+    book = str(tmp_path / "budget.sqlite")
+    run_tacit("ledger", "create", book, "--dataset", "people.csv", "--epsilon", "1", "--delta", "1e-6")
+    table, arguments = hinder(people, tmp_path)
+    ran = _linear(table, "--target", "pay", "--features", "age", "--ledger", book, *arguments)
+    assert ran.returncode == 2
+    assert message in ran.stderr
+    assert ran.stderr.startswith("tacit: ")  # no empty line of a progress bar before it
+    assert Ledger.open(book).account("people.csv").entries() == []
+
+
+def test_the_model_is_kept_where_the_page_fails(people, tmp_path, monkeypatch):
+    """It was paid for, and is written before the curves are drawn."""
+    from tacit.cli import linear as command
+    from tacit.linear import evaluation
+
+    def fails(*_, **__):
+        raise RuntimeError("curves")
+
+    monkeypatch.setattr(evaluation, "evaluation", fails)
+    with pytest.raises(RuntimeError, match="curves"):
+        command.linear(
+            str(people / "people.csv"), target="pay", schema=people / "people.toml", features="age", out_folder=tmp_path
+        )
+    assert json.loads((tmp_path / "model.json").read_text())["features"] == ["age"]
 
 
 @pytest.mark.parametrize(

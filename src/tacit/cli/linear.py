@@ -56,6 +56,7 @@ def linear(  # noqa: PLR0913 - one parameter for each option
     from tacit.linear.experiment import run_linear
     from tacit.linear.guarantee import Guarantee, Terms
     from tacit.linear.tables import Task
+    from tacit.reporting.linear_page import prepare_linear_folder
 
     relation = Neighbours(check_choice("--neighbours", neighbours, [each.value for each in Neighbours]))
     guarantee = Guarantee(epsilon, default_delta(method) if delta is None else delta, relation)
@@ -70,7 +71,8 @@ def linear(  # noqa: PLR0913 - one parameter for each option
         split_seed=split_seed,
     )
     account = None if ledger is None else Ledger.open(ledger).account(table.name)
-    with Progress(console=err, transient=True) as bar:
+    folder = None if out_folder is None else prepare_linear_folder(out_folder)
+    with Progress(console=err, transient=True, disable=not err.is_terminal) as bar:
         fits = bar.add_task(f"fits, epsilon {epsilon:g}", total=repeats)
         result = run_linear(
             task,
@@ -83,18 +85,18 @@ def linear(  # noqa: PLR0913 - one parameter for each option
             unsafe_seed=unsafe_seed,
             progress=lambda done: bar.update(fits, completed=done),
         )
-    page = None if out_folder is None else _page(out_folder, result, guarantee, examples)
-    _show(result, page, json)
+    _show(result, {} if folder is None else _written(folder, result, guarantee, examples), json)
 
 
-def _page(folder: Path, result: "LinearResult", guarantee: "Guarantee", examples: int | None) -> Path:
-    """The page with its curves, under a progress bar."""
+def _written(folder: Path, result: "LinearResult", guarantee: "Guarantee", examples: int | None) -> dict[str, str]:
+    """The model at once, since it was paid for; then the page with its curves, under a progress bar."""
     from rich.progress import Progress
 
     from tacit.linear.evaluation import evaluation
-    from tacit.reporting.linear_page import write_linear_page
+    from tacit.reporting.linear_page import write_linear_model, write_linear_page
 
-    with Progress(console=err, transient=True) as bar:
+    model = write_linear_model(folder, result.release())
+    with Progress(console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task("curves", total=None)
         values = evaluation(
             result,
@@ -103,12 +105,11 @@ def _page(folder: Path, result: "LinearResult", guarantee: "Guarantee", examples
             examples=examples,
             progress=lambda done, of: bar.update(task, completed=done, total=of),
         )
-    return write_linear_page(folder, values)
+    return {"page": str(write_linear_page(folder, values)), "model": str(model)}
 
 
-def _show(result: "LinearResult", page: Path | None, as_json: bool) -> None:
+def _show(result: "LinearResult", where: dict[str, str], as_json: bool) -> None:
     values: dict[str, Any] = result.to_dict()
-    where = {} if page is None else {"page": str(page), "model": str(page.with_name("model.json"))}
     if as_json:
         print_json({**values, **where})
         return

@@ -112,9 +112,11 @@ def run_linear(
     """Fits once for publication, which is paid for, and ``repeats`` - 1 times more to see how much scores vary.
 
     The further fits are for the eyes of whoever holds the data, as all scores are: they are neither kept nor paid for.
+    Rows that no score could be computed from are refused before anything is paid.
     """
     started = time.perf_counter()
     check_count("repeats", repeats)
+    _check_test_rows(task)
     rows = rows or TrainingRows(task)
 
     def fit(number: int) -> LinearModel:
@@ -146,15 +148,12 @@ def unsafe_test_scores(task: Task, fitted: Sequence[Floats]) -> tuple[Floats, Fl
     stacked = np.stack(list(fitted), axis=-1)
     total, count = np.zeros(len(fitted)), 0
     sample = _EvenSample(_SHOWN_ROWS)
-    values: set[float] = set()
     scale = task.scale()
     for inputs, targets in task.rows(test=True):
         predictions = np.tensordot(scale.scaled(inputs), stacked, axes=1)
         total += _summed(predictions, targets)
         count += len(targets)
-        values |= set(np.unique(targets)[:2].tolist())
         sample.add(_pairs(predictions[..., 0], targets))
-    _check_test(task, count, len(values))
     return total / count, sample.rows
 
 
@@ -188,13 +187,21 @@ def _pairs(predictions: Floats, targets: npt.NDArray[np.generic]) -> Floats:
     return np.stack([targets.astype(np.float64), predicted.astype(np.float64)], axis=1)
 
 
-def _check_test(task: Task, count: int, values: int) -> None:
-    """Looks at the rows for testing only: a refusal that turned on training rows would tell about them."""
+def _check_test_rows(task: Task) -> None:
+    """Looks at the rows for testing only: a refusal that turned on training rows would tell about them.
+
+    On the way every cell is read, so that a table with a bad one is refused here too.
+    """
+    count = 0
+    values: set[float] = set()
+    for _, targets in task.rows(test=True):
+        count += len(targets)
+        values |= set(np.unique(targets)[:2].tolist())
     if count == 0:
         raise InputError(
             f"test_fraction={task.test_fraction:g}: leaves no row for testing. Take a longer table or a larger one."
         )
-    if values < 2:
+    if len(values) < 2:
         raise InputError(
             f"target={task.target!r}: has the same value in every row for testing, so that no model could be told from "
             "a constant. Take another target or a longer table."
