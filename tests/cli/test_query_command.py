@@ -97,6 +97,17 @@ def test_a_ledger_is_charged_and_then_refuses(table):
     assert spent["spent"]["epsilon"] == pytest.approx(0.7, rel=1e-2)
 
 
+@pytest.mark.parametrize("kind", ["sum", "mean", "variance"])
+def test_a_ledger_with_a_delta_takes_laplace_noise_on_numbers(table, kind):
+    made = ("ledger", "create", "book.sqlite", "--dataset", "people.csv", "--epsilon", "3", "--delta", "1e-6")
+    assert run_tacit(*made, cwd=table).returncode == 0
+    asked = (kind, "people.csv", "--column", "age", "--bounds", "0,100", "--epsilon", "0.3", "--ledger", "book.sqlite")
+    for _ in range(2):
+        answer(table, *asked)
+    spent = json.loads(run_tacit("ledger", "show", "book.sqlite", "--json", cwd=table).stdout)
+    assert spent["spent"]["epsilon"] == pytest.approx(0.6, rel=1e-3)
+
+
 def test_a_session_answers_all_and_composes_them(table):
     (table / "list.toml").write_text(SESSION)
     asked = ("session", "people.csv", "--queries", "list.toml", "--schema", "people.toml")

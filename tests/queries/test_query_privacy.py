@@ -60,17 +60,16 @@ def spy(query):
 def noisy_sums(query, rows, setting: Setting, seed: int) -> np.ndarray:
     """Many releases at once, since the noise on each integer is drawn by itself: one row a release."""
     stream = Randomness(unsafe_seed=seed).stream("outcomes")
-    exact = released(query, rows, setting)
-    followed = [0] if query.first_may_follow and query.size_is_public(setting.terms) else []
+    sums = query.tally(table(*rows)).sums
+    followed = 1 if query.first_may_follow and query.size_is_public(setting.terms) else 0
     draws = DRAWS // 2 if setting.terms.delta else DRAWS
-    many = Tally([*followed, *(draws * exact)], len(rows[0]))
-    return np.array(query.read(many, setting, stream).sums, dtype=float).reshape(draws, len(exact))
+    many = Tally([*sums[:followed], *(draws * sums[followed:])], len(rows[0]))
+    return np.array(query.read(many, setting, stream).sums, dtype=float).reshape(draws, -1)
 
 
 def released(query, rows, setting: Setting) -> list[int]:
     """What noise is added to: all sums, or all but the first, which a public number of rows gives away."""
-    sums = query.tally(table(*rows)).sums
-    return sums[1:] if query.first_may_follow and query.size_is_public(setting.terms) else sums
+    return query.released(query.tally(table(*rows)), setting)
 
 
 def choices(query, rows, setting: Setting, seed: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -53,6 +54,69 @@ def test_an_account_of_exactly_the_cost_holds_it_under_each_relation(query, neig
     open_account = account(0.5 * (1 + 1e-6), neighbours=neighbours)
     ask(query, TABLE, Terms(0.5, neighbours=neighbours, **mechanism), account=open_account)
     assert 0.4 < open_account.spent() <= 0.5 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("neighbours", [Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE])
+@pytest.mark.parametrize("query", EVERY, ids=lambda query: query.kind)
+def test_an_account_with_a_delta_takes_two_pure_answers_of_each_kind(query, neighbours, account) -> None:
+    query = Count("x", where=Where("flag", "1")) if query == Count("x") else query
+    open_account = account(0.6, neighbours=neighbours)
+    session = Session(TABLE, account=open_account)
+    pairs = [(query, session.terms(0.3))] * 2
+    session.require(pairs)
+    for pair in pairs:
+        session.ask(*pair)
+    assert 0.55 < open_account.spent() <= 0.6
+    with pytest.raises(BudgetExceededError):
+        session.ask(query, session.terms(0.1))
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-8])
+@pytest.mark.parametrize("kind", [Sum, Mean, Variance])
+def test_two_answers_without_a_ledger_compose(kind, delta: float) -> None:
+    session = Session(TABLE)
+    for _ in range(2):
+        session.ask(kind("x"), session.terms(0.3, delta))
+    found = session.composition(DELTA)
+    assert 0.2 < found.pld <= found.basic <= 0.6 * (1 + 1e-9)
+    assert delta or found.pld == pytest.approx(0.6, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", [Sum, Mean, Variance])
+def test_two_gaussian_answers_of_one_kind_are_charged_as_one_gaussian(kind, account) -> None:
+    open_account = account(0.6)
+    session = Session(TABLE, account=open_account)
+    for _ in range(2):
+        multiplier = session.ask(kind("x"), session.terms(0.3, 1e-8)).event().noise_multiplier
+    assert open_account.spent() == pytest.approx(gaussian_epsilon(multiplier / math.sqrt(2), DELTA), rel=1e-4)
+
+
+def test_the_accounting_of_sums_and_moments_takes_little_memory() -> None:
+    """The process's own peak: one number for each step of a row, and no more for a person with many rows."""
+    program = (
+        "import resource, sys\n"
+        "from query_tables import SCHEMA\n"
+        "from tacit.core.privacy import PrivacyUnit\n"
+        "from tacit.datasets.tables import as_schema\n"
+        "from tacit.queries import Count, Mean, Sum, Terms, Variance\n"
+        "from tacit.queries.composition import compose\n"
+        "from tacit.queries.query import Setting\n"
+        "def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "def cost(kind, rows):\n"
+        "    terms = Terms(0.3, unit=PrivacyUnit('person', rows))\n"
+        "    costs = [kind('x').cost(Setting(as_schema(SCHEMA), terms))] * 2\n"
+        "    return compose(costs, 1e-6, terms.neighbours, terms.unit).pld\n"
+        "cost(Count, 1)\n"
+        "before = peak()\n"
+        "found = [cost(kind, rows) for kind in (Sum, Mean, Variance) for rows in (1, 16, 1000)]\n"
+        "print(min(found), max(found), peak() - before)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parent
+    )
+    least, most, kilobytes = map(float, ran.stdout.split())
+    assert 0.55 < least <= most <= 0.6
+    assert kilobytes < 200_000
 
 
 def test_no_noise_is_drawn_before_the_ledger_knows(account, monkeypatch) -> None:

@@ -19,6 +19,10 @@ number give it. A replaced row then moves t by at most 1, and :math:`(2t(1-t), t
 not, it is the change of :math:`2t - 3t^2`, which has the range [-1, 1/3]. In L2 it is
 :math:`\delta^2(4(1-p)^2 + p^2)`, convex in p and so largest at an end: at :math:`p = \delta` at most 1, at
 :math:`p = 2 - \delta` it is :math:`\delta^2(8 - 12\delta + 5\delta^2) \le 128/125`, at :math:`\delta = 4/5`.
+
+Sums are released in coarse steps (`tacit.queries.steps`), of which a row has W, 49152 unless many rows change together.
+Over k released sums rounding adds k - 1 steps to an L1 distance of W: each sum moves by less than a step more than it
+would, and only one of them by whole steps. It adds about :math:`\sqrt k` to an L2 distance.
 """
 
 import abc
@@ -35,9 +39,10 @@ from tacit.queries.intervals import combined_radius
 from tacit.queries.noise import Distance, at_least_root
 from tacit.queries.query import Noisy, NoisySums, Setting, Tally
 from tacit.queries.rows import find_bounds, read_numbers
+from tacit.queries.steps import UNIT_BITS, units_a_step
 
-# What one row has to share out, in whole numbers, so that sums are exact; a multiple of 3 and of 2.
-WHOLE = 3 << 28
+# What one row has to share out, in whole units, so that sums are exact; a multiple of 3 and of 2.
+WHOLE = 3 << (UNIT_BITS - 2)
 _LARGEST_NOISE_SHARE = 0.1
 Reals = npt.NDArray[np.float64]
 Shares = list[npt.NDArray[np.int64]]
@@ -57,15 +62,23 @@ class Moment(NoisySums):
 
     @abc.abstractmethod
     def replaced(self) -> Distance:
-        """How far a replaced row moves all cells but the first."""
+        """How many units a replaced row moves all cells but the first."""
 
     def distance(self, setting: Setting) -> Distance:
         find_bounds(setting.schema, self.column)
+        units, sums = self.units_a_step(setting), len(self.of_first)
         if self.size_is_public(setting.terms):
-            return self.replaced()
+            return self.replaced().rounded(units, sums - 1)
         if setting.terms.replaces:  # two wholes, those of a row that leaves and of one that enters
-            return Distance(2 * WHOLE, at_least_root(2) * WHOLE)
-        return Distance.of_one_integer(WHOLE)
+            return Distance(2 * WHOLE, at_least_root(2) * WHOLE).rounded(units, sums)
+        return Distance.of_one_integer(WHOLE).rounded(units, sums)
+
+    def units_a_step(self, setting: Setting) -> int:
+        return units_a_step(setting.terms.records)
+
+    def rows_a_step(self, noisy: Noisy) -> float:
+        """What one released step stands for, in rows."""
+        return self.units_a_step(noisy.setting) / WHOLE
 
     def tally(self, table: Table) -> Tally:
         lower, upper = find_bounds(table.schema, self.column)
@@ -78,7 +91,7 @@ class Moment(NoisySums):
 
     def moments(self, noisy: Noisy) -> tuple[Reals, Reals, float]:
         """The means of t and t^2; what each released cell counts for in them, to first order; the number of rows."""
-        cells, rows = np.array([count / WHOLE for count in noisy.sums]), noisy.rows
+        cells, rows = np.array(noisy.sums, dtype=np.float64) * self.rows_a_step(noisy), noisy.rows
         size = float(cells.sum()) if rows is None else float(rows)
         counts_for = np.array([self.of_first, self.of_second])[:, -len(cells) :]
         if size <= 0:
@@ -87,15 +100,17 @@ class Moment(NoisySums):
         # Where the number of rows has noise too, every cell takes part in the divisor.
         return means, (counts_for - (means[:, None] if rows is None else 0.0)) / size, size
 
-    @staticmethod
-    def bracket(value: float, weights: Reals, size: float, most: float, noisy: Noisy) -> tuple[float, list[float]]:
+    def bracket(
+        self, value: float, weights: Reals, size: float, most: float, noisy: Noisy
+    ) -> tuple[float, list[float]]:
         """The value within [0, ``most``], and its interval: all of that where noise is not small beside the rows."""
-        relative = noisy.noise.deviation / WHOLE / size if size > 0 else math.inf
+        step = self.rows_a_step(noisy)
+        relative = noisy.noise.deviation * step / size if size > 0 else math.inf
         if relative > _LARGEST_NOISE_SHARE:
             return (min(max(value, 0.0), most) if size > 0 else most / 2), [0.0, most]
-        # Linear in the noise, but for products of two of its terms.
-        reach = combined_radius(noisy.noise.mechanism, list(weights / WHOLE), noisy.setting.confidence)
-        reach += 8 * relative**2
+        # Linear in the noise, but for products of two of its terms; rounding moved each sum by half a step at most.
+        reach = combined_radius(noisy.noise.mechanism, list(weights * step), noisy.setting.confidence)
+        reach += 8 * relative**2 + step * float(np.abs(weights).sum()) / 2
         low, middle, high = (min(max(value + moved, 0.0), most) for moved in (-reach, 0.0, reach))
         return middle, [low, high]
 
@@ -120,7 +135,7 @@ class Mean(Moment):
         lower, upper = find_bounds(noisy.setting.schema, self.column)
         scaled = [lower + (upper - lower) * end for end in (value, low, high)]
         noised = "the weighted count of each end, in rows"
-        return Reading(scaled[0], scaled[1:], noisy.noise.name, noisy.noise.scale / WHOLE, noised)
+        return Reading(scaled[0], scaled[1:], noisy.noise.name, noisy.noise.scale * self.rows_a_step(noisy), noised)
 
 
 class Variance(Moment):
@@ -136,7 +151,7 @@ class Variance(Moment):
         return [first, WHOLE - first - last, last]
 
     def replaced(self) -> Distance:
-        # The last cell is rounded by less than one step and the middle one by less than two.
+        # The last cell is rounded by less than one unit and the middle one by less than two.
         return Distance(4 * (WHOLE // 3) + 4, at_least_root(Fraction(128, 125)) * WHOLE + 3)
 
     def interpret(self, noisy: Noisy) -> Reading:
@@ -148,4 +163,4 @@ class Variance(Moment):
         unit = (upper - lower) ** 2
         noised = "the weighted count of each end and the middle, in rows"
         ends = [unit * end for end in interval]
-        return Reading(unit * value, ends, noisy.noise.name, noisy.noise.scale / WHOLE, noised)
+        return Reading(unit * value, ends, noisy.noise.name, noisy.noise.scale * self.rows_a_step(noisy), noised)

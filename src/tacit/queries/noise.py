@@ -10,6 +10,7 @@ import numpy as np
 
 from tacit.core.privacy import Neighbours
 from tacit.mechanisms.discrete import DiscreteLaplace
+from tacit.mechanisms.grid import grid_l1_sensitivity, grid_l2_sensitivity
 from tacit.mechanisms.rounded_gaussian import RoundedGaussian
 from tacit.mechanisms.selection import pure_event
 from tacit.queries.terms import GAUSSIAN, Terms
@@ -59,6 +60,16 @@ class Distance:
     def of_one_integer(cls, steps: int) -> "Distance":
         """One integer alone moves as far in every norm."""
         return cls(steps, Fraction(steps))
+
+    def rounded(self, units: int, sums: int) -> "Distance":
+        """In steps of so many units, after each of ``sums`` sums was rounded half up to whole steps.
+
+        See `grid_l1_sensitivity` and `grid_l2_sensitivity`. Even in L1, since accountants expect half of what a
+        replaced row moves.
+        """
+        l1 = grid_l1_sensitivity(self.l1, units, sums)
+        l2 = grid_l2_sensitivity(float(at_least_root(self.l2**2)), units, sums)
+        return Distance(l1 + l1 % 2, Fraction(l2))
 
 
 @dataclasses.dataclass(frozen=True)

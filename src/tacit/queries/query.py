@@ -13,6 +13,7 @@ from tacit.datasets.tables.table import Table
 from tacit.queries.answer import Reading
 from tacit.queries.noise import Cost, Distance, Noise
 from tacit.queries.rows import Where, find_column
+from tacit.queries.steps import to_steps
 from tacit.queries.terms import Terms
 
 CONFIDENCE = 0.95
@@ -54,7 +55,7 @@ class Noisy:
     """Sums after their noise. Public.
 
     Attributes:
-        sums: one for each that was released.
+        sums: one for each that was released, in steps.
         rows: how many rows there are; None where that is private.
         noise: what was added.
         setting: what was asked for.
@@ -116,11 +117,21 @@ class NoisySums(Query):
 
     @abc.abstractmethod
     def distance(self, setting: Setting) -> Distance:
-        """How far one row moves the released sums at most, under the relation of the terms."""
+        """How many steps one row moves the released sums at most, under the relation of the terms."""
 
     @abc.abstractmethod
     def interpret(self, noisy: Noisy) -> Reading:
         """The answer from noisy sums."""
+
+    def units_a_step(self, setting: Setting) -> int:  # noqa: ARG002 - counts are released as they are
+        """To whole multiples of what the sums are rounded before their noise; see `tacit.queries.steps`."""
+        return 1
+
+    def released(self, tally: Tally, setting: Setting) -> list[int]:
+        """What noise is added to: the sums in steps. **Private.**"""
+        follows = self.first_may_follow and self.size_is_public(setting.terms)
+        units = self.units_a_step(setting)
+        return [to_steps(value, units) for value in tally.sums[1 if follows else 0 :]]
 
     def noise(self, setting: Setting) -> Noise:
         """The noise that the terms ask for."""
@@ -131,9 +142,8 @@ class NoisySums(Query):
         return self.noise(setting)
 
     def read(self, tally: Tally, setting: Setting, stream: np.random.Generator) -> Reading:
-        noise, size_is_public = self.noise(setting), self.size_is_public(setting.terms)
-        exact = tally.sums[1:] if size_is_public and self.first_may_follow else tally.sums
-        return self.interpret(Noisy(noise.add(exact, stream), tally.rows if size_is_public else None, noise, setting))
+        noise, rows = self.noise(setting), tally.rows if self.size_is_public(setting.terms) else None
+        return self.interpret(Noisy(noise.add(self.released(tally, setting), stream), rows, noise, setting))
 
 
 def refuse_gaussian(kind: str, terms: Terms) -> None:
