@@ -7,9 +7,10 @@ import pytest
 from transcripts import as_examples
 
 from tacit.accounting import epsilon as epsilon_of
-from tacit.core.errors import InputError, UnsupportedError
-from tacit.core.privacy import Neighbours, PrivacyUnit
+from tacit.core.errors import BudgetExceededError, InputError, UnsupportedError
+from tacit.core.privacy import Budget, Neighbours, PrivacyUnit
 from tacit.core.randomness import Randomness
+from tacit.ledger import Ledger
 from tacit.linear import AdaSSP, Functional, Guarantee, Newton, SufficientStatistics, choose_method
 from tacit.linear.fitting import fit_rows, problem_of
 from tacit.linear.functional import default_split, planned_noise, regularised_solution
@@ -46,10 +47,22 @@ def test_the_accountant_finds_the_epsilon_that_was_asked_for(method, classes, re
 @pytest.mark.parametrize("split", [None, 0.3])
 def test_the_accountant_finds_the_pure_epsilon_that_was_asked_for(split):
     event = _event(Functional(split), problem_of(_BOX), Guarantee(0.8))
-    assert 0.999 * 0.8 < epsilon_of(event, 0.0) <= 0.8 * (1 + 1e-12)
+    assert 0.999999 * 0.8 < epsilon_of(event, 0.0) <= 0.8
     replaced = _event(Functional(split), problem_of(_BOX), Guarantee(0.8, 0.0, Neighbours.REPLACE_ONE))
     assert epsilon_of(replaced, 1e-9, neighbours=Neighbours.REPLACE_ONE) <= 0.8 * (1 + 1e-4)
     assert epsilon_of(replaced, 0.0) == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("relation", list(Neighbours))
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 1 / 3, 7.3])
+def test_a_pure_budget_can_be_spent_whole_and_no_more(epsilon, relation, tmp_path):
+    examples, scale = as_examples(*_table(50))
+    book = Ledger.create(tmp_path / "book.sqlite", dataset="t", budget=Budget(epsilon, 0.0), neighbours=relation)
+    guarantee, terms = Guarantee(epsilon, 0.0, relation), Terms(book.account("t"))
+    fit_rows(examples, scale, problem_of(scale), Functional(), guarantee, terms=terms)
+    assert len(book.account("t").entries()) == 1
+    with pytest.raises(BudgetExceededError):
+        fit_rows(examples, scale, problem_of(scale), Functional(), Guarantee(0.01, 0.0, relation), terms=terms)
 
 
 def test_a_unit_of_several_rows_takes_that_many_times_the_noise():

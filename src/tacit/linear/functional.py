@@ -28,6 +28,7 @@ Reference: Zhang, Zhang, Xiao, Yang, Winslett, Functional Mechanism: Regression 
 
 import dataclasses
 import math
+from fractions import Fraction
 
 import numpy as np
 from scipy import optimize
@@ -136,7 +137,8 @@ def default_split(problem: Problem, guarantee: Guarantee) -> float:
 def planned_noise(problem: Problem, guarantee: Guarantee, share: float) -> MomentNoise:
     """The noise on the moments with this share of epsilon on the quadratic coefficients."""
     quadratic, linear = sensitivities(problem)
-    return _moment_noise(quadratic * guarantee.laplace_scale(share), linear * guarantee.laplace_scale(1 - share))
+    scales = (float(guarantee.laplace_scale(part)) for part in (share, 1 - share))
+    return _moment_noise(*(bound * scale for bound, scale in zip((quadratic, linear), scales, strict=True)))
 
 
 def regularised_solution(gram: Floats, cross: Floats, ridge: float) -> Floats:
@@ -168,7 +170,7 @@ def _step(sensitivity: float, coefficients: int) -> int:
     return 1 << max(0, math.floor(math.log2(sensitivity * UNIT / steps)))
 
 
-def _laplace(sensitivity: float, coefficients: int, scale: float) -> DiscreteLaplace:
+def _laplace(sensitivity: float, coefficients: int, scale: Fraction) -> DiscreteLaplace:
     """Noise on the grid's steps, for a bound of ``sensitivity`` and a scale for a bound of 1."""
     moved = grid_l1_sensitivity(sensitivity * UNIT, _step(sensitivity, coefficients), coefficients)
     return DiscreteLaplace(moved * scale, moved)

@@ -5,6 +5,7 @@ import functools
 import math
 import types
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Self
 
 from dp_accounting import dp_event
@@ -61,9 +62,13 @@ class Guarantee:
     def _whole_noise(self) -> float:
         return self.moved * gaussian_noise(self.epsilon, self.delta)
 
-    def laplace_scale(self, share: float = 1.0) -> float:
-        """Of Laplace noise on an L1 bound of 1 for one row, with this share of epsilon."""
-        return self.moved / (share * self.epsilon)
+    def laplace_scale(self, share: float = 1.0) -> Fraction:
+        """Of Laplace noise on an L1 bound of 1 for one row, with this share of epsilon.
+
+        It is calibrated to less than epsilon by so little, :math:`2^{-40}` of it, that accountants, who round up, still
+        find no more: what is left of a budget can be spent whole.
+        """
+        return self.moved / (Fraction(share) * Fraction(self.epsilon) * (1 - Fraction(1, 1 << 40)))
 
     def statement(self, mechanism: str, *, void: bool = False, caveats: tuple[str, ...] = ()) -> Statement:
         """The guarantee in words; ``void`` where the noise came from a fixed seed: epsilon is then infinite."""
