@@ -173,6 +173,9 @@ def test_the_model_is_kept_where_the_page_fails(people, tmp_path, monkeypatch):
         (("--target", "pay", "--neighbours", "twins"), "--neighbours='twins'"),
         (("--target", "pay", "--repeats", "0"), "repeats=0"),
         (("--target", "pay", "--split", "0.5", "--method", "newton"), "have a split"),
+        (("--target", "pay", "--examples", "0"), "examples=0: must be at least 1"),
+        (("--target", "pay", "--examples", "-5"), "examples=-5: must be at least 1"),
+        (("--target", "pay", "--split-seed", "-1"), "split_seed=-1: must be at least 0"),
     ],
 )
 def test_bad_input_of_linear_is_named(people, arguments, message):

@@ -96,6 +96,16 @@ def test_only_the_first_fit_is_paid_for(tmp_path):
     assert len(account.entries()) == 1
 
 
+@pytest.mark.parametrize(
+    ("delta", "examples", "warned"), [(1e-3, 1000, True), (0.9e-3, 1000, False), (0.5, None, False), (0.0, 10, False)]
+)
+def test_a_delta_of_one_row_in_all_is_a_caveat(delta, examples, warned):
+    """Where the number of rows is public; else it must not show in a statement."""
+    _, table = _table(300)
+    fitted = fit_table(Task.of(table, "pay", ["age"]), Guarantee(1.0, delta), examples=examples)
+    assert ("publishing one random row whole" in str(fitted.statement)) == warned
+
+
 def test_a_curve_has_a_row_for_each_method_and_epsilon():
     _, table = _table(1000)
     task = Task.of(table, "pay", ["age", "region"], test_fraction=0.2)

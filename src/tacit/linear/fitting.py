@@ -80,8 +80,15 @@ def fit_rows(
     mechanisms = method.mechanisms(problem, guarantee)
     with Spending(mechanisms, guarantee, terms or Terms(), source) as spending:
         coefficients = method.fit(problem, examples, spending)
-    statement = guarantee.statement(method.describe(), void=source.voids_guarantee)
+    caveats = _about_delta(guarantee.delta, problem.examples)
+    statement = guarantee.statement(method.describe(), void=source.voids_guarantee, caveats=caveats)
     return LinearModel(coefficients, scale, method.name, statement)
+
+
+def _about_delta(delta: float, examples: int | None) -> tuple[str, ...]:
+    if examples is None or delta * examples < 1:
+        return ()
+    return (f"delta is at least 1 / {examples} rows, so that publishing one random row whole would meet the guarantee",)
 
 
 def problem_of(scale: PublicScale, *, classes: int = 0, examples: int | None = None) -> Problem:

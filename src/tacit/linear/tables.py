@@ -9,6 +9,7 @@ import numpy.typing as npt
 from tacit.core.errors import InputError
 from tacit.core.privacy import Neighbours
 from tacit.core.randomness import Randomness
+from tacit.core.validation import check_count
 from tacit.datasets.tables import BooleanColumn, CategoryColumn, NumberColumn, Table
 from tacit.linear.choosing import choose_method
 from tacit.linear.fitting import LinearModel, fit_rows, problem_of
@@ -38,6 +39,10 @@ class Task:
     features: tuple[str, ...]
     test_fraction: float = 0.0
     split_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.split_seed is not None:
+            check_count("split_seed", self.split_seed, minimum=0)
 
     @classmethod
     def of(
@@ -157,7 +162,9 @@ def fit_table(
         randomness: of the noise; a new one by default.
     """
     training = rows or TrainingRows(task)
-    if examples is None and guarantee.neighbours is not Neighbours.ADD_REMOVE:
+    if examples is not None:
+        check_count("examples", examples, remedy="It is about how many rows there are, where that is public.")
+    elif guarantee.neighbours is not Neighbours.ADD_REMOVE:
         examples = sum(len(block.targets) for block in training())
     scale = task.scale()
     problem = problem_of(scale, classes=len(task.classes), examples=examples)
