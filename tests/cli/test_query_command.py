@@ -130,6 +130,22 @@ def test_a_session_that_does_not_fit_asks_nothing(table):
     assert json.loads(run_tacit("ledger", "show", "book.sqlite", "--json", cwd=table).stdout)["entries"] == []
 
 
+def test_a_bad_cell_in_the_column_of_a_later_query_charges_nothing(table):
+    (table / "list.toml").write_text(SESSION)
+    lines = (table / "people.csv").read_text().splitlines()
+    place = lines[0].split(",").index("city")
+    cells = lines[-1].split(",")
+    lines[-1] = ",".join([*cells[:place], "Atlantis", *cells[place + 1 :]])
+    (table / "people.csv").write_text("\n".join(lines) + "\n")
+    made = ("ledger", "create", "book.sqlite", "--dataset", "people.csv", "--epsilon", "3", "--delta", "1e-6")
+    assert run_tacit(*made, cwd=table).returncode == 0
+    asked = ("session", "people.csv", "--queries", "list.toml", "--schema", "people.toml", "--ledger", "book.sqlite")
+    ran = run_tacit("query", *asked, cwd=table)
+    assert ran.returncode == 2
+    assert "Atlantis" in ran.stderr
+    assert json.loads(run_tacit("ledger", "show", "book.sqlite", "--json", cwd=table).stdout)["entries"] == []
+
+
 def test_prose_tells_value_interval_and_statement(table):
     bounded = ("--column", "age", "--bounds", "18,90", "--epsilon", "1")
     said = run_tacit("query", "mean", "people.csv", *bounded, cwd=table).stdout

@@ -140,6 +140,19 @@ def test_a_table_that_cannot_be_read_costs_nothing(account) -> None:
     assert open_account.entries() == []
 
 
+def test_a_cell_that_cannot_be_read_loses_no_answer_that_was_paid_for(account) -> None:
+    """The bad one is in the column of the last query; the first ones read only good cells."""
+    open_account = account(1.0)
+    session = Session(table([0.0, 9.0], "ab"), account=open_account)
+    wanted = [(Histogram("city"), session.terms(0.2)), (Sum("x"), session.terms(0.2))]
+    with pytest.raises(InputError, match=r"row 2.*outside"):
+        session.ask_all(wanted)
+    assert open_account.entries() == []
+    assert session.answers == []
+    assert [answer.query["kind"] for answer in session.ask_all(wanted[:1] * 2)] == ["histogram"] * 2
+    assert len(open_account.entries()) == len(session.answers) == 2
+
+
 def test_a_refused_answer_reads_no_noise(account, monkeypatch) -> None:
     monkeypatch.setattr(Count, "read", lambda *_: pytest.fail("noise was drawn"))
     with pytest.raises(BudgetExceededError):

@@ -11,7 +11,7 @@ from tacit.queries.session import Session
 
 
 def answer_all(session: Session, listed: Listed, confidence: float, *, compared: bool) -> dict[str, Any]:
-    """Asks all queries, or none where the budget does not hold them together.
+    """Asks all queries, or none where the budget does not hold them together or a cell cannot be read.
 
     Args:
         session: whom to ask.
@@ -21,13 +21,11 @@ def answer_all(session: Session, listed: Listed, confidence: float, *, compared:
 
     Returns:
         ``answers``: as `Answer.to_dict` gives them. Where there are several, ``composition`` is their epsilon by
-        theorem at ``delta``, ``epsilon`` the least of them, and ``statement`` says it in words.
+        theorem at ``delta``, ``epsilon`` that of privacy loss distributions, and ``statement`` says it in words.
     """
     pairs = [(priced.query, session.terms(priced.epsilon, priced.delta, priced.mechanism)) for priced in listed.queries]
-    session.require(pairs)
     answers = []
-    for query, terms in pairs:
-        answer = session.ask(query, terms, confidence=confidence)
+    for (query, terms), answer in zip(pairs, session.ask_all(pairs, confidence=confidence), strict=True):
         found = answer.to_dict()
         if compared:
             found["comparison"] = compare_mechanisms(query, Setting(session.table.schema, terms, confidence), answer)

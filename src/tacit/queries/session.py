@@ -1,6 +1,7 @@
 """Asking: the budget is taken first, then the noise is drawn."""
 
 import contextlib
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from tacit.core.randomness import Randomness
 from tacit.datasets.tables.table import Table
 from tacit.queries.answer import FIXED_SEED, Answer
 from tacit.queries.noise import Cost
-from tacit.queries.query import CONFIDENCE, Query, Setting
+from tacit.queries.query import CONFIDENCE, Query, Setting, Tally
 from tacit.queries.terms import Terms
 
 if TYPE_CHECKING:
@@ -48,14 +49,32 @@ def ask(
         InputError: with row and column for a cell that the schema does not allow; for terms or bounds that make no
             sense, and for terms that are not the account's.
     """
-    setting = Setting(table.schema, terms, confidence)
-    cost = query.cost(setting)
-    randomness = Randomness() if randomness is None else randomness
-    tally = query.tally(table)
-    with _charged(cost, terms, account, run):
-        stream = randomness.fork().stream("query", run)
-        reading = query.read(tally, setting, stream)
-    return Answer(query.describe(), reading, confidence, terms, cost, randomness.voids_guarantee)
+    tallied = _Tallied.of(query, table, Setting(table.schema, terms, confidence))
+    return tallied.answer(account, Randomness() if randomness is None else randomness, run)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tallied:
+    """A query whose rows were read: nothing but the budget can stop its answer now. The tally is **private**."""
+
+    query: Query
+    setting: Setting
+    cost: Cost
+    tally: Tally
+
+    @classmethod
+    def of(cls, query: Query, table: Table, setting: Setting) -> "_Tallied":
+        cost = query.cost(setting)  # which refuses what cannot be answered, before a row is read
+        return cls(query, setting, cost, query.tally(table))
+
+    def answer(self, account: "Account | None", randomness: Randomness, run: str) -> Answer:
+        """Charges, then draws the noise."""
+        setting = self.setting
+        with _charged(self.cost, setting.terms, account, run):
+            stream = randomness.fork().stream("query", run)
+            reading = self.query.read(self.tally, setting, stream)
+        asked, void = self.query.describe(), randomness.voids_guarantee
+        return Answer(asked, reading, setting.confidence, setting.terms, self.cost, void)
 
 
 @contextlib.contextmanager
@@ -103,17 +122,26 @@ class Session:
 
     def ask(self, query: Query, terms: Terms, *, confidence: float = CONFIDENCE) -> Answer:
         """The private answer to one query; see `ask`."""
+        return self._answer(self._tallied(query, terms, confidence))
+
+    def ask_all(self, queries: Sequence[tuple[Query, Terms]], *, confidence: float = CONFIDENCE) -> list[Answer]:
+        """The private answers to several queries, or a refusal that cost nothing.
+
+        The budget must hold all of them, and the rows are read for all of them, before the first is charged: a cell
+        that the schema does not allow in the column of the last query does not lose answers that were paid for.
+        """
+        self.require(queries)
+        tallied = [self._tallied(query, terms, confidence) for query, terms in queries]
+        return [self._answer(each) for each in tallied]
+
+    def _tallied(self, query: Query, terms: Terms, confidence: float) -> _Tallied:
         if (terms.neighbours, terms.unit) != (self.neighbours, self.unit):
             raise InputError("terms: must have the relation and the unit of the session. Make them by its terms().")
-        answer = ask(
-            query,
-            self.table,
-            terms,
-            account=self.account,
-            randomness=self._randomness,
-            confidence=confidence,
-            run=f"{self.name} {len(self.answers) + 1}: {query.kind} of {query.column}",
-        )
+        return _Tallied.of(query, self.table, Setting(self.table.schema, terms, confidence))
+
+    def _answer(self, tallied: _Tallied) -> Answer:
+        run = f"{self.name} {len(self.answers) + 1}: {tallied.query.kind} of {tallied.query.column}"
+        answer = tallied.answer(self.account, self._randomness, run)
         self.answers.append(answer)
         return answer
 
