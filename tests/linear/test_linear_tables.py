@@ -1,10 +1,13 @@
 """Fits of tables: chunks, rows for testing, what is held in memory, and scores."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from tacit.core.errors import InputError
+from tacit.core.plain import to_json
 from tacit.core.privacy import Budget, Neighbours
 from tacit.core.randomness import Randomness
 from tacit.datasets.partition import evenly_spread
@@ -86,6 +89,39 @@ def test_scores_stand_beside_plain_and_constant():
     ).to_dict()
     assert classified["test_accuracy"] > classified["constant"] + 0.1
     assert classified["plain"] >= classified["test_accuracy"] - 0.02
+
+
+def _predicted(model, row):
+    """By the words of model.json alone."""
+
+    def entry(part):
+        value = row[part["column"]]
+        if "category" in part:
+            return float(value == part["category"])
+        return (min(max(value, part["lower"]), part["upper"]) - part["lower"]) / (part["upper"] - part["lower"])
+
+    inputs = np.array([entry(part) for part in model["inputs"]])
+    score = np.array(model["intercept"]) + inputs @ np.array(model["slopes"])
+    if "classes" in model:
+        return model["classes"][int(np.argmax(score))]
+    lower, upper = model["target_bounds"]
+    return (lower + upper) / 2 + score * (upper - lower) / 2
+
+
+def test_the_published_model_is_enough_to_predict_with():
+    frame, table = _table()
+    rows = frame.to_dict("records")
+    number, code = (
+        run_linear(Task.of(table, target, ["age", "region"], test_fraction=0.2), Guarantee(20.0, 1e-6))
+        for target in ("pay", "rich")
+    )
+    inputs = next(table.chunks(("age", "region"), "pay")).inputs
+    model = json.loads(to_json(number.release()))
+    found = [_predicted(model, row) for row in rows]
+    assert found == pytest.approx(50 + 50 * number.model.scores(inputs))
+    assert np.mean(np.abs(found - frame["pay"])) < 6
+    model = json.loads(to_json(code.release()))
+    assert [_predicted(model, row) for row in rows] == [code.task.classes[at] for at in code.model.classes(inputs)]
 
 
 def test_only_the_first_fit_is_paid_for(tmp_path):

@@ -22,6 +22,12 @@ from tacit.linear.rows import Floats
 from tacit.linear.tables import Task, TrainingRows, fit_table
 
 _SHOWN_ROWS = 2000
+_SCORE = (
+    "An input is (value - lower) / (upper - lower) with the value cut to these bounds, or 1 where the column has the "
+    "category and else 0. The score is the intercept plus the sum of slopes times inputs."
+)
+_LIKELIEST = "There is one score for each class, and the class with the largest is predicted."
+_NUMBER = "The target is (lower + upper) / 2 + score * (upper - lower) / 2 with the target_bounds."
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -89,11 +95,17 @@ class LinearResult:
         }
 
     def release(self) -> dict[str, Any]:
-        """The fitted model as plain JSON values, for inputs as `Chunk.inputs` has them; all of it is public."""
+        """The fitted model as plain JSON values, enough to predict with; all of it is public."""
         task = self.task
         aim = {"classes": list(task.classes)} if task.classes else {"target_bounds": list(task.target_bounds)}
-        names = list(task.table.feature_names(task.features))
-        return {"target": task.target, **aim, "features": names, **self.model.to_dict()}
+        return {
+            "target": task.target,
+            **aim,
+            "features": list(task.table.feature_names(task.features)),
+            "inputs": task.describe_inputs(),
+            "prediction": f"{_SCORE} {_LIKELIEST if task.classes else _NUMBER}",
+            **self.model.to_dict(),
+        }
 
 
 def run_linear(

@@ -50,7 +50,7 @@ class LinearModel:
         return slopes, self.coefficients[0] - self.scale.centre @ slopes
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, enough to predict with."""
+        """Plain JSON values. Slopes are for inputs as `scale` takes them, scores as `scores` gives them."""
         slopes, intercept = self.raw_coefficients()
         return {
             "method": self.method,

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -76,6 +77,22 @@ class Task:
     def scale(self) -> PublicScale:
         """How its rows are scaled."""
         return PublicScale.of_table(self.table, self.features)
+
+    def describe_inputs(self) -> list[dict[str, Any]]:
+        """How each input of a row comes from its columns, as plain JSON values; all of it is public.
+
+        With ``lower`` and ``upper`` it is (value - lower) / (upper - lower), the value cut to these bounds; a boolean
+        is 0 or 1. With ``category`` it is 1 where the column has that value and else 0.
+        """
+        described: list[dict[str, Any]] = []
+        for name in self.features:
+            column = self.table.schema.columns[name]
+            if isinstance(column, CategoryColumn):
+                described += [{"column": name, "category": category} for category in column.categories]
+            else:
+                lower, upper = (column.lower, column.upper) if isinstance(column, NumberColumn) else (0.0, 1.0)
+                described.append({"column": name, "lower": lower, "upper": upper})
+        return described
 
     def rows(self, *, test: bool) -> Iterator[tuple[Floats, npt.NDArray[np.generic]]]:
         """Inputs in [0, 1] and targets, in [-1, 1] or as codes, of the rows for testing or of the others."""
