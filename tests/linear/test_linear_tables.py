@@ -142,6 +142,15 @@ def test_a_delta_of_one_row_in_all_is_a_caveat(delta, examples, warned):
     assert ("publishing one random row whole" in str(fitted.statement)) == warned
 
 
+def test_a_statement_says_which_rows_it_protects():
+    _, table = _table(300)
+    for fraction, split_seed, dealt in ((0.0, None, False), (0.2, None, True), (0.2, 3, True)):
+        task = Task.of(table, "pay", ["age"], test_fraction=fraction, split_seed=split_seed)
+        statement = fit_table(task, Guarantee(1.0, 1e-6)).statement
+        assert ("the training rows as they were dealt" in str(statement)) == dealt
+        assert ("rows for testing are not protected" in str(statement)) == dealt
+
+
 def test_a_curve_has_a_row_for_each_method_and_epsilon():
     _, table = _table(1000)
     task = Task.of(table, "pay", ["age", "region"], test_fraction=0.2)

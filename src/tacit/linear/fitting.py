@@ -69,8 +69,18 @@ def fit_rows(
     *,
     terms: Terms | None = None,
     randomness: Randomness | None = None,
+    caveats: tuple[str, ...] = (),
 ) -> LinearModel:
-    """Fits once. Everything is planned, and taken from the account, before a row is read.
+    """Fits once. Everything is planned from public facts, and taken from the account, before ``examples`` is called.
+
+    Args:
+        examples: all rows.
+        scale, problem: the public facts about them. The number of rows is among those under replace-one and zero-out,
+            where the caller may have counted them.
+        method, guarantee: what is released.
+        terms: who pays.
+        randomness: of the noise; a new one by default.
+        caveats: what else the statement has to say.
 
     Raises:
         BudgetExceededError: the account does not hold it; nothing was spent.
@@ -80,7 +90,7 @@ def fit_rows(
     mechanisms = method.mechanisms(problem, guarantee)
     with Spending(mechanisms, guarantee, terms or Terms(), source) as spending:
         coefficients = method.fit(problem, examples, spending)
-    caveats = _about_delta(guarantee.delta, problem.examples)
+    caveats = (*_about_delta(guarantee.delta, problem.examples), *caveats)
     statement = guarantee.statement(method.describe(), void=source.voids_guarantee, caveats=caveats)
     return LinearModel(coefficients, scale, method.name, statement)
 

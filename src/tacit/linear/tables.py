@@ -18,6 +18,11 @@ from tacit.linear.guarantee import Guarantee, Terms
 from tacit.linear.rows import Block, Floats, Integers, PublicScale, unit_targets_on_grid
 
 _HELD_BYTES = 1 << 26
+_DEALT = (
+    "rows are dealt to training and testing by their place in the table: the guarantee is for the training rows as "
+    "they were dealt, where a row that is added or removed leaves the others where they are, and rows for testing are "
+    "not protected"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,7 +191,8 @@ def fit_table(
     scale = task.scale()
     problem = problem_of(scale, classes=len(task.classes), examples=examples)
     chosen = choose_method(method, problem, guarantee, split=split)
-    return fit_rows(training, scale, problem, chosen, guarantee, terms=terms, randomness=randomness)
+    caveats = (_DEALT,) if task.test_fraction else ()
+    return fit_rows(training, scale, problem, chosen, guarantee, terms=terms, randomness=randomness, caveats=caveats)
 
 
 def _targets(targets: npt.NDArray[np.generic]) -> Integers:
