@@ -191,7 +191,7 @@ def test_an_answer_says_what_it_is_in_plain_values() -> None:
     found = ask(Mean("x", where=FLAGGED), TABLE, Terms(0.5, 1e-6, unit=PrivacyUnit("person", 2))).to_dict()
     assert {"kind": "mean", "column": "x", "where": "flag=1", "epsilon": 0.5, "delta": 1e-6}.items() <= found.items()
     assert "(0.5, 1e-06)-differentially private for one person (up to 2 examples)" in found["statement"]
-    assert "rounded Gaussian noise" in found["statement"]
+    assert "a mean of x where flag=1 by rounded Gaussian noise" in found["statement"]
     seeded = ask(Count("x"), TABLE, Terms(0.5), randomness=Randomness(unsafe_seed=1)).to_dict()
     assert "not differentially private" in seeded["statement"]
     assert math.isfinite(seeded["scale"])

@@ -228,6 +228,15 @@ def test_two_answers_of_one_session_share_no_noise() -> None:
         session.ask(Count("x"), Terms(1.0, unit=PrivacyUnit("other")))
 
 
+def test_a_sessions_statement_names_every_query_with_its_condition() -> None:
+    session = Session(TABLE)
+    for query in (Count("x", where=Where("city", "a")), Mean("x", where=Where("flag", "1")), Histogram("city")):
+        session.ask(query, session.terms(0.1))
+    said = str(session.statement(DELTA))
+    assert "a count where city=a, a mean of x where flag=1, a histogram of city" in said
+    assert "a count where city=a by discrete Laplace noise" in str(session.answers[0].statement())
+
+
 def test_an_empty_session_costs_nothing() -> None:
     assert Session(TABLE).composition(1e-5).to_dict() == {"basic": 0.0, "strong": 0.0, "pld": 0.0}
 

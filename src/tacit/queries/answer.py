@@ -63,17 +63,23 @@ class Answer:
         """What accountants and ledgers count, for one row; they apply the unit's size themselves."""
         return self.cost.event(1)
 
+    @property
+    def asked(self) -> str:
+        """The question in words, with its condition. The column of a count is not read, and not named."""
+        kind, where = self.query["kind"], self.query["where"]
+        what = "a count" if kind == "count" else f"a {kind} of {self.query['column']}"
+        return f"{what} where {where}" if where else what
+
     def statement(self) -> Statement:
         """The guarantee in words."""
-        terms, kind = self.terms, self.query["kind"]
-        what = f"a {kind} of {self.query['column']}" if kind != "count" else "a count"
+        terms = self.terms
         how = f"{self.reading.mechanism} of scale {self.reading.scale:.6g} on {self.reading.noised}"
         return Statement(
             epsilon=float("inf") if self.voids_guarantee else terms.epsilon,
             delta=terms.delta,
             neighbours=terms.neighbours,
             unit=terms.unit,
-            mechanism=f"{what} by {how}",
+            mechanism=f"{self.asked} by {how}",
             sampler="no sampling",
             accountant="its own bound",
             caveats=(FIXED_SEED,) if self.voids_guarantee else (),

@@ -161,14 +161,14 @@ class Session:
 
     def statement(self, delta: float) -> Statement:
         """The guarantee of all answers together, in words."""
-        kinds = ", ".join(f"a {answer.query['kind']} of {answer.query['column']}" for answer in self.answers)
+        asked = ", ".join(answer.asked for answer in self.answers)
         void = self._randomness.voids_guarantee
         return Statement(
             epsilon=math.inf if void else self.composition(delta).pld,
             delta=delta,
             neighbours=self.neighbours,
             unit=self.unit,
-            mechanism=kinds or "no query",
+            mechanism=asked or "no query",
             sampler="no sampling",
             accountant="pld",
             caveats=(FIXED_SEED,) if void else (),

@@ -90,7 +90,8 @@ def composition_bars(composition: Mapping[str, float]) -> Drawing:
     axes.set_xlim(0, 1.2 * max(values))
     label_axes(axes, f"epsilon at delta {composition['delta']:g}", "")
     words = ", ".join(f"{name} {_short(value)}" for name, value in zip(_THEOREMS.values(), values, strict=True))
-    return Drawing("What all answers cost together", "Each is a proven bound; the least of them counts.",
+    caption = "Each is a proven bound; the statement takes that of loss distributions."
+    return Drawing("What all answers cost together", caption,
                    as_svg(figure, "composition", f"Bar chart of epsilon by composition: {words}"))  # fmt: skip
 
 
