@@ -43,8 +43,9 @@ class Terms:
             )
         if self.neighbours is Neighbours.ZERO_OUT:
             raise UnsupportedError(
-                f"neighbours={self.neighbours.value!r}: a row has no empty value that it could be replaced by. "
-                "Take add-remove or replace-one."
+                f"neighbours={self.neighbours.value!r}: a row has no empty value that it could be replaced by: even "
+                "zeros are counted in some cell, and in the divisor of a mean. Take add-remove, where the number of "
+                "rows is private, or replace-one, where it is public, for the query and for its ledger account."
             )
 
     @property
