@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from command_line import run_tacit
 
+from tacit.core.privacy import Budget, PrivacyUnit
 from tacit.ledger import Ledger
 
 _SCHEMA = """
@@ -107,6 +108,19 @@ def test_a_budget_is_charged_once_and_then_refuses(people, tmp_path):
     assert first.returncode == 0, first.stderr
     assert second.returncode == 3
     assert "budget" in second.stderr
+
+
+@pytest.mark.parametrize(("delta", "budget"), [("0", 1.0), ("1e-6", 1.01)])
+def test_the_unit_is_the_accounts(people, tmp_path, delta, budget):
+    """Persons of up to three rows are protected. The ledger's account of groups of Gaussians is a little larger."""
+    book = tmp_path / "budget.sqlite"
+    Ledger.create(
+        book, dataset="people.csv", budget=Budget(budget, float(delta)), unit=PrivacyUnit("person", max_examples=3)
+    )
+    ran = _linear(people, "--target", "pay", "--features", "age", "--delta", delta, "--ledger", str(book), "--json")
+    assert ran.returncode == 0, ran.stderr
+    assert "for one person (up to 3 examples)" in json.loads(ran.stdout)["statement"]
+    assert len(Ledger.open(book).account("people.csv").entries()) == 1
 
 
 def _constant_target(people, folder):

@@ -48,7 +48,7 @@ def linear(  # noqa: PLR0913 - one parameter for each option
     """Fits a private linear model to a table. The coefficients may be published; scores are for the data's holder."""
     from rich.progress import Progress
 
-    from tacit.core.privacy import Neighbours
+    from tacit.core.privacy import Neighbours, PrivacyUnit
     from tacit.core.validation import check_choice, check_open_unit
     from tacit.datasets.tables import Table
     from tacit.ledger import Ledger
@@ -59,8 +59,10 @@ def linear(  # noqa: PLR0913 - one parameter for each option
     from tacit.reporting.linear_page import prepare_linear_folder
 
     relation = Neighbours(check_choice("--neighbours", neighbours, [each.value for each in Neighbours]))
-    guarantee = Guarantee(epsilon, default_delta(method) if delta is None else delta, relation)
     table = Table.open(file, schema)
+    account = None if ledger is None else Ledger.open(ledger).account(table.name)
+    unit = PrivacyUnit() if account is None else account.unit
+    guarantee = Guarantee(epsilon, default_delta(method) if delta is None else delta, relation, unit)
     task = Task.of(
         table,
         target,
@@ -70,7 +72,6 @@ def linear(  # noqa: PLR0913 - one parameter for each option
         ),
         split_seed=split_seed,
     )
-    account = None if ledger is None else Ledger.open(ledger).account(table.name)
     folder = None if out_folder is None else prepare_linear_folder(out_folder)
     with Progress(console=err, transient=True, disable=not err.is_terminal) as bar:
         fits = bar.add_task(f"fits, epsilon {epsilon:g}", total=repeats)

@@ -47,7 +47,9 @@ class _PrivateLinear(BaseEstimator):  # type: ignore[misc]
         return self.model_.statement
 
     def _fit(self, inputs: Floats, targets: Integers, classes: int) -> LinearModel:
-        guarantee = Guarantee(self.epsilon, self.delta, _relation(self.neighbours), PrivacyUnit())
+        account = self._account()
+        unit = PrivacyUnit() if account is None else account.unit
+        guarantee = Guarantee(self.epsilon, self.delta, _relation(self.neighbours), unit)
         scale = PublicScale.box(*self._feature_bounds(inputs.shape[1]), row_norm=self.row_norm)
         problem = problem_of(scale, classes=classes, examples=self._public_count(guarantee, len(targets)))
         method = choose_method(self.method, problem, guarantee, split=self.split)
@@ -62,7 +64,7 @@ class _PrivateLinear(BaseEstimator):  # type: ignore[misc]
             problem,
             method,
             guarantee,
-            terms=Terms(self._account(), run=f"{type(self).__name__} ({method.name})"),
+            terms=Terms(account, run=f"{type(self).__name__} ({method.name})"),
             randomness=Randomness(unsafe_seed=self.unsafe_seed),
         )
 
@@ -111,7 +113,8 @@ class LinearRegression(RegressorMixin, _PrivateLinear):  # type: ignore[misc]
         examples: about how many rows, as a public number, for ``auto`` and for the default split. Under replace-one and
             zero-out the number of rows is public and known; under add-remove it is private, and without this argument
             nothing depends on it.
-        ledger, dataset: the ledger and the data set whose budget pays; nobody by default.
+        ledger, dataset: the ledger and the data set whose budget pays; nobody by default. The account's privacy unit,
+            such as a person with up to 3 rows, is then the guarantee's.
         unsafe_seed: fixes the noise; **voids the guarantee**.
 
     Attributes:
