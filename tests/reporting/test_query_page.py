@@ -58,6 +58,8 @@ def test_bars_show_the_released_counts_and_both_intervals():
     radius = answer["comparison"]["radius"]
     assert f"within {radius['gaussian']:,.0f} of its bar with 95 % (gaussian)" in page
     assert f"within {radius['laplace']:,.0f} if laplace noise had been drawn" in page
+    assert f"± {radius['gaussian']:,.0f}  gaussian, drawn" in page
+    assert f"± {radius['laplace']:,.0f}  laplace" in page
     assert (answer["interval"][0][1] - answer["interval"][0][0]) / 2 == radius["gaussian"]
 
 

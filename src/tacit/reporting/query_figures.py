@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.gridspec import GridSpec
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from tacit.reporting.canvas import ACCENT, BAR, INK, MUTED, Drawing, as_svg, canvas, label_axes
+from tacit.reporting.canvas import ACCENT, BAR, INK, MUTED, Drawing, as_svg, canvas, label_axes, panels
 
 _MOST_NAMED_CELLS = 14
 _SHORT_NAME = 12
@@ -17,11 +18,17 @@ Answer = Mapping[str, Any]
 
 
 def histogram_bars(answer: Answer, name: str) -> Drawing:
-    """Noisy counts with the interval of their noise, and beside it the one that the other mechanism would have had."""
+    """Noisy counts with the interval of their noise, and beside it the one that the other mechanism would have had.
+
+    On bars of thousands an interval of a few rows is no wider than a line, so both are shown below at their own scale.
+    """
     counts, cells = answer["value"], answer["cells"]
     chosen, other = _mechanisms(answer)
     radius = answer["comparison"]["radius"]
-    figure, axes = canvas(wide=9.2, high=3.2)
+    figure, (axes, below) = panels(wide=9.2, high=4.0)
+    heights = GridSpec(2, 1, figure, height_ratios=(4, 1))
+    axes.set_subplotspec(heights[0])
+    below.set_subplotspec(heights[1])
     places = range(len(counts))
     axes.bar(places, counts, width=0.72, color=BAR, alpha=0.75)
     apart = 0.13 if len(counts) <= _MOST_NAMED_CELLS else 0.0
@@ -33,13 +40,13 @@ def histogram_bars(answer: Answer, name: str) -> Drawing:
     axes.axhline(0, color=MUTED, linewidth=0.8)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     label_axes(axes, answer["column"], "rows")
+    _widths(below, {f"{chosen}, drawn": (radius[chosen], ACCENT), other: (radius[other], MUTED)})
     sure = f"{100 * answer['confidence']:g} %"
     caption = f"Coloured: each count without noise lies within {radius[chosen]:,.0f} of its bar with {sure} ({chosen})."
-    if apart:
-        at = f" at delta {answer['comparison']['delta']:g}" if other == "gaussian" else ""
-        caption += f" Grey: within {radius[other]:,.0f} if {other} noise had been drawn{at}."
+    at = f" at delta {answer['comparison']['delta']:g}" if other == "gaussian" else ""
+    caption += f" Grey: within {radius[other]:,.0f} if {other} noise had been drawn{at}. Below: both, larger."
     words = "; ".join(f"{cell} {count:,}" for cell, count in zip(cells, counts, strict=True))
-    description = f"Bar chart of noisy counts of {answer['column']}: {words}"
+    description = f"Bar chart of noisy counts of {answer['column']}, each within {radius[chosen]:,.0f}: {words}"
     return Drawing(f"Rows by {answer['column']}", caption, as_svg(figure, name, description))
 
 
@@ -104,6 +111,20 @@ def _whiskers(
     axes: Axes, places: Sequence[float], counts: Sequence[float], radius: float, colour: str, width: float
 ) -> None:
     axes.errorbar(places, counts, yerr=radius, fmt="none", ecolor=colour, elinewidth=width, capsize=2.5)
+
+
+def _widths(axes: Axes, radii: Mapping[str, tuple[float, str]]) -> None:
+    """Intervals around a count at zero, one below the other, with their numbers."""
+    for place, (name, (radius, colour)) in enumerate(radii.items()):
+        axes.errorbar(0, -place, xerr=radius, fmt="|", color=colour, elinewidth=2.0, capsize=3.5)
+        axes.annotate(f"± {radius:,.0f}  {name}", (radius, -place), xytext=(7, 0), textcoords="offset points",
+                      va="center", fontsize=8.5, color=colour)  # fmt: skip
+    widest = max([1.0, *(radius for radius, _ in radii.values())])
+    axes.set_xlim(-1.1 * widest, 1.6 * widest)  # room for names
+    axes.set_ylim(-len(radii) + 0.4, 0.6)
+    axes.set_yticks([])
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+,.0f}" if value else "0"))
+    label_axes(axes, "what noise may have moved each bar by, in rows", "")
 
 
 def _name_cells(axes: Axes, cells: Sequence[str]) -> None:
