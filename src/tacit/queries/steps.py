@@ -6,9 +6,9 @@ hold one number for each step that a unit of privacy moves, so steps as fine as 
 
 Rounding half up, :math:`\lfloor v/s + 1/2 \rfloor`, moves by at most :math:`\lceil \delta/s \rceil` where v moves by
 :math:`\delta`: between v and v + δ lie at most that many of the points where it jumps, which are s apart. So rounding
-costs a step a sum at most, `tacit.queries.noise.Distance.rounded` pays for it, and of 2^15 steps or more that is
-nothing. Several rows that change together move the rounded sums no further than one after the other, each by the
-distance of one row.
+costs a step a sum at most, and `tacit.queries.noise.Distance.rounded` pays for it: less than a ten thousandth of the
+noise, unless one person has many rows. Several rows that change together move the rounded sums no further than one
+after the other, each by the distance of one row.
 """
 
 UNIT_BITS = 30
@@ -19,8 +19,9 @@ _BITS_OF_ALL_ROWS = 20
 def units_a_step(records: int) -> int:
     """How many units a step has, a power of two, where one unit of privacy has up to ``records`` rows.
 
-    One row moves a sum by up to 2^30 units, 2^16 steps. Where more than 16 rows change together there are fewer, so
-    that all of them move it by 2^20 at most, but no fewer than 2^8.
+    An added row moves a sum by up to 2^30 units, 2^16 steps. Where more than 16 rows change together a row has fewer
+    steps, so that all of them move it by 2^20 at most, but no fewer than 2^8: rounding then costs a hundredth or two of
+    the noise.
     """
     bits = _BITS_OF_ALL_ROWS - (records - 1).bit_length()
     return 1 << (UNIT_BITS - min(max(bits, _LEAST_BITS), _MOST_BITS))
