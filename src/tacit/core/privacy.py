@@ -99,8 +99,8 @@ class Statement:
             else "not differentially private (epsilon is infinite)"
         )
         return (
-            f"The released {self.released} is {guarantee} for one {self.unit} under the {self.neighbours.value} relation, "
-            f"as the outcome of {self.mechanism}, with {self.sampler}, accounted by {self.accountant}{caveats}."
+            f"The released {self.released} is {guarantee} for one {self.unit} under the {self.neighbours.value} "
+            f"relation, as the outcome of {self.mechanism}, with {self.sampler}, accounted by {self.accountant}{caveats}."
         )
 
     def to_dict(self) -> dict[str, Any]:
