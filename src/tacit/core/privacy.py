@@ -100,7 +100,8 @@ class Statement:
         )
         return (
             f"The released {self.released} is {guarantee} for one {self.unit} under the {self.neighbours.value} "
-            f"relation, as the outcome of {self.mechanism}, with {self.sampler}, accounted by {self.accountant}{caveats}."
+            f"relation, as the outcome of {self.mechanism}, with {self.sampler}, accounted by {self.accountant}"
+            f"{caveats}."
         )
 
     def to_dict(self) -> dict[str, Any]:
