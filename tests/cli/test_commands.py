@@ -149,12 +149,14 @@ def test_train_on_a_table(tmp_path, table):
     )
     assert 0 <= found["test_accuracy"] <= 1
     assert "it holds for the rows dealt to training" in found["statement"]
+    assert found["private"] == ["test_accuracy", "test_accuracy_std"]
     regression = run_json(
         *("train", str(table / "people.csv"), "--target", "age", "--schema", str(table / "people.toml")),
         *("--steps", "5", "--out", str(tmp_path / "regression")),
     )
     assert regression["test_accuracy"] is None
     assert regression["test_mse"] > 0
+    assert regression["private"] == ["test_mse", "test_mse_std"]
 
 
 def test_a_ledger_counts_every_model_and_refuses_what_does_not_fit(tmp_path):

@@ -217,6 +217,7 @@ def _show(record: dict[str, Any], page: Path, as_json: bool) -> None:
                 "steps": record["steps_done"],
                 "seconds": metrics["seconds"],
                 "seeds": len(record["seeds"]),
+                "private": record["private"],
                 "model": record["model"],
                 "run": str(page.parent),
                 "report": str(page),
