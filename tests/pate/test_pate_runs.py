@@ -26,7 +26,7 @@ from tacit.pate.record import private_record, public_record
 from tacit.pate.settings import Choices, pate_settings
 from tacit.pate.students import Supervised
 from tacit.pate.teachers import TeacherTraining
-from tacit.pate.voters import EstimatorVoters, LinearVoters, NearestRecords, NetworkVoters, Shares
+from tacit.pate.voters import NearestRecords, Shares, estimator_voters, linear_voters, network_voters
 
 CLASSES = 3
 KNN = PrivateKNN(0.5, 15, ConfidentGNMax(threshold=8, sigma_threshold=2, sigma=1))
@@ -48,7 +48,7 @@ def network() -> nn.Module:
 
 def pate(voters=None, aggregator=QUIET, **changes) -> Pate:
     plan = Pate(
-        voters=voters or LinearVoters(Shares(10)),
+        voters=voters or linear_voters(Shares(10)),
         queries=40,
         aggregator=aggregator,
         student=Supervised(steps=80, learning_rate=0.05),
@@ -61,10 +61,10 @@ def pate(voters=None, aggregator=QUIET, **changes) -> Pate:
 @pytest.mark.parametrize(
     ("voters", "aggregator"),
     [
-        (LinearVoters(Shares(10)), QUIET),
-        (NetworkVoters(Shares(10), network, TeacherTraining(Fitting(steps=60, learning_rate=0.05))), QUIET),
-        (EstimatorVoters(Shares(10), GaussianNB()), QUIET),
-        (LinearVoters(Shares(10, owners=[f"user {row // 3}" for row in range(300)])), QUIET),
+        (linear_voters(Shares(10)), QUIET),
+        (network_voters(Shares(10), network, TeacherTraining(Fitting(steps=60, learning_rate=0.05))), QUIET),
+        (estimator_voters(Shares(10), GaussianNB()), QUIET),
+        (linear_voters(Shares(10, owners=[f"user {row // 3}" for row in range(300)])), QUIET),
         (NearestRecords(KNN), KNN),
     ],
     ids=["linear", "network", "estimator", "by user", "nearest"],
@@ -79,6 +79,24 @@ def test_every_kind_of_voter_teaches_a_student(voters, aggregator):
     assert result.student_curve[-1][1] == pytest.approx(result.student_accuracy)
 
 
+def test_a_teacher_that_cannot_be_trained_is_the_owners_secret():
+    data = clouds()
+    data.train.inputs[0] = torch.nan
+    plan = pate()
+    result = run_pate(data, plan, Randomness())
+    assert len(result.poll.unsafe_excluded) == 1
+    assert result.poll.voters == 10
+    record = public_record(result, plan, dataset="clouds", unit=UNIT)
+    assert record["teachers"] == 10
+    assert "excluded" not in json.dumps(record)
+
+
+def test_nearest_records_answer_from_samples_that_the_test_did_not_see():
+    all_of_the_sample = dataclasses.replace(KNN, voters=300)
+    poll = run_pate(clouds(), pate(NearestRecords(all_of_the_sample), all_of_the_sample), Randomness()).poll
+    assert (poll.unsafe_votes != poll.unsafe_tested).any()
+
+
 def test_the_other_part_of_the_test_split_can_be_public():
     data = clouds()
     results = [run_pate(data, pate(public=public), Randomness()) for public in ("first", "last")]
@@ -89,7 +107,7 @@ def test_the_other_part_of_the_test_split_can_be_public():
 def test_places_protect_against_replacement_only():
     with pytest.raises(InputError, match="neighbours='add-remove': these voters protect under replace-one, zero-out"):
         run_pate(clouds(), pate(), Randomness(), terms=Terms(neighbours=Neighbours.ADD_REMOVE))
-    with_owners = pate(LinearVoters(Shares(10, owners=range(300))))
+    with_owners = pate(linear_voters(Shares(10, owners=range(300))))
     terms = Terms(neighbours=Neighbours.ADD_REMOVE)
     assert run_pate(clouds(), with_owners, Randomness(), terms=terms).neighbours is Neighbours.ADD_REMOVE
 
@@ -98,8 +116,8 @@ def test_places_protect_against_replacement_only():
     ("change", "message"),
     [
         ({"public_share": 0.001}, "public_share=0.001: leaves 0 of 200 test examples public"),
-        ({"voters": LinearVoters(Shares(301))}, "teachers=301: must be at most the 300 records"),
-        ({"voters": LinearVoters(Shares(10, owners=["one"]))}, "owners=1: must be one for each of the 300 records"),
+        ({"voters": linear_voters(Shares(301))}, "teachers=301: must be at most the 300 records"),
+        ({"voters": linear_voters(Shares(10, owners=["one"]))}, "owners=1: must be one for each of the 300 records"),
     ],
 )
 def test_bad_runs_are_refused(change, message):
@@ -112,11 +130,11 @@ def test_what_is_told_holds_nothing_of_the_votes():
     plan = pate()
     result = run_pate(clouds(), plan, Randomness())
     votes = result.poll.unsafe_votes
-    poll = dataclasses.replace(result.poll, unsafe_votes=votes[::-1].copy(), unsafe_tested=votes)
+    poll = dataclasses.replace(result.poll, unsafe_votes=votes[::-1].copy(), unsafe_tested=votes, unsafe_excluded=(3,))
     other = dataclasses.replace(result, poll=poll, epsilon=None)
     records = [public_record(one, plan, dataset="clouds", unit=UNIT) for one in (result, other)]
     assert json.dumps(records[0]) == json.dumps(records[1])
-    assert "epsilon" not in records[0]
+    assert not set(result.to_dict()["private"]) & set(records[0])
     assert "for one example under the replace-one relation" in records[0]["statement"]["sentence"]
 
 

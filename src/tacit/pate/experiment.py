@@ -117,7 +117,7 @@ class PateResult:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; an epsilon that depends on the votes is marked."""
+        """Plain JSON values for the owner of the data; what costs privacy if it is told stands under ``private``."""
         private = self.epsilon is not None
         return {
             "student_accuracy": self.student_accuracy,
@@ -131,8 +131,9 @@ class PateResult:
             "queries": len(self.answers.asked),
             "answered": len(self.answers.rows),
             "out_of_budget": self.answers.out_of_budget,
-            "excluded_teachers": list(self.poll.excluded),
+            "excluded_teachers": list(self.poll.unsafe_excluded),
             "seconds": self.seconds,
+            "private": [*(["epsilon"] if private else []), "excluded_teachers"],
         }
 
 

@@ -24,7 +24,7 @@ def public_record(result: PateResult, pate: Pate, *, dataset: str, unit: Privacy
     """What may be told, under the keys that `tacit.reporting.pate_record` reads: nothing of votes without noise."""
     statement = pate_statement(result, pate, unit)
     figures = result.to_dict()
-    for name in ("epsilon", "epsilon_is_private"):
+    for name in ("epsilon", "epsilon_is_private", "excluded_teachers", "private"):
         del figures[name]
     return {
         **figures,

@@ -13,7 +13,7 @@ from tacit.pate.calibration import DEFAULT_RATE, calibrated_knn
 from tacit.pate.experiment import Pate
 from tacit.pate.neighbours import PrivateKNN
 from tacit.pate.students import GAN, FixMatch, SelfTraining, Student, Supervised
-from tacit.pate.voters import LinearVoters, NearestRecords, NetworkVoters, Shares, Voters
+from tacit.pate.voters import NearestRecords, Shares, Voters, linear_voters, network_voters
 
 AGGREGATORS = ("lnmax", "gnmax", "confident-gnmax", "private-knn")
 STUDENTS = ("self-training", "fixmatch", "gan", "supervised")
@@ -145,8 +145,8 @@ def _voters(data: DataSet, choices: Choices, aggregator: Aggregator, network: st
         return NearestRecords(aggregator)
     shares = Shares(choices.teachers)
     if choices.teacher == "linear":
-        return LinearVoters(shares)
-    return NetworkVoters(shares, lambda: build(network, data.input_shape, data.classes))
+        return linear_voters(shares)
+    return network_voters(shares, lambda: build(network, data.input_shape, data.classes))
 
 
 def _student(name: str) -> Student:

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 from torch import Tensor, nn
 
 from tacit.core.errors import InputError
@@ -47,14 +49,14 @@ class Poll:
     Attributes:
         unsafe_votes: ``[questions, classes]``, for answers.
         unsafe_tested: the same for tests of how many agree; with trained teachers the same votes.
-        voters: how many vote on a question; of nearest records at most so many, which is public.
-        excluded: teachers that never vote, since they could not be trained.
+        voters: how many vote on a question at most, which is public.
+        unsafe_excluded: teachers that never vote, since they could not be trained on what their parts hold.
     """
 
     unsafe_votes: Votes
     unsafe_tested: Votes
     voters: int
-    excluded: tuple[int, ...] = ()
+    unsafe_excluded: tuple[int, ...] = ()
 
 
 class Voters(Protocol):
@@ -102,74 +104,74 @@ class Shares:
         return partition_by_identity([repr(owner) for owner in self.owners], self.teachers, seed=seed)
 
 
+class Ensemble(Protocol):
+    """Trained teachers."""
+
+    @property
+    def excluded(self) -> tuple[int, ...]:
+        """Those that never vote, which was decided before the first question."""
+        ...
+
+    def predictions(self, inputs: Tensor) -> npt.NDArray[np.int64]:
+        """``[teachers, questions]``: the vote of every other teacher."""
+        ...
+
+
+Teach = Callable[[Classroom, Sequence[Indices], int, Progress], tuple[Ensemble, Tensor]]
+"""From what there is to learn, the parts, a seed and progress: the teachers, and the questions as they see them."""
+
+
 @dataclasses.dataclass(frozen=True)
-class LinearVoters:
+class TeacherVoters:
+    """One teacher for each share of the records."""
+
+    shares: Shares
+    teach: Teach
+
+    @property
+    def relations(self) -> tuple[Neighbours, ...]:
+        """As the records are dealt out."""
+        return self.shares.relations
+
+    def poll(
+        self, room: Classroom, rows: Sequence[int], randomness: Randomness, *, seed: int, progress: Progress
+    ) -> Poll:
+        """Every teacher on every question."""
+        del rows, randomness
+        teachers, questions = self.teach(room, self.shares.parts(len(room.records), seed), seed, progress)
+        votes = count_votes(teachers.predictions(questions), room.classes)
+        return Poll(votes, votes, self.shares.teachers, teachers.excluded)
+
+
+def linear_voters(shares: Shares, fitting: LinearFitting | None = None) -> TeacherVoters:
     """Linear models on the features."""
 
-    shares: Shares
-    fitting: LinearFitting = dataclasses.field(default_factory=LinearFitting)
-
-    @property
-    def relations(self) -> tuple[Neighbours, ...]:
-        """As the records are dealt out."""
-        return self.shares.relations
-
-    def poll(
-        self, room: Classroom, rows: Sequence[int], randomness: Randomness, *, seed: int, progress: Progress
-    ) -> Poll:
-        """Every teacher on every question."""
-        del rows, randomness
+    def teach(room: Classroom, parts: Sequence[Indices], _: int, progress: Progress) -> tuple[Ensemble, Tensor]:
         records = Split(room.features, room.records.targets)
-        parts = self.shares.parts(len(records), seed)
-        teachers = LinearTeachers.train(records, room.classes, parts, self.fitting, progress)
-        return _polled(teachers, room.question_features, room.classes)
+        return LinearTeachers.train(records, room.classes, parts, fitting, progress), room.question_features
+
+    return TeacherVoters(shares, teach)
 
 
-@dataclasses.dataclass(frozen=True)
-class NetworkVoters:
+def network_voters(
+    shares: Shares, build: Callable[[], nn.Module], training: TeacherTraining | None = None
+) -> TeacherVoters:
     """Networks on the inputs themselves."""
 
-    shares: Shares
-    build: Callable[[], nn.Module]
-    training: TeacherTraining = dataclasses.field(default_factory=TeacherTraining)
+    def teach(room: Classroom, parts: Sequence[Indices], _: int, progress: Progress) -> tuple[Ensemble, Tensor]:
+        return Teachers.train(build, room.records, parts, training or TeacherTraining(), progress), room.questions
 
-    @property
-    def relations(self) -> tuple[Neighbours, ...]:
-        """As the records are dealt out."""
-        return self.shares.relations
-
-    def poll(
-        self, room: Classroom, rows: Sequence[int], randomness: Randomness, *, seed: int, progress: Progress
-    ) -> Poll:
-        """Every teacher on every question."""
-        del rows, randomness
-        parts = self.shares.parts(len(room.records), seed)
-        teachers = Teachers.train(self.build, room.records, parts, self.training, progress)
-        return _polled(teachers, room.questions, room.classes)
+    return TeacherVoters(shares, teach)
 
 
-@dataclasses.dataclass(frozen=True)
-class EstimatorVoters:
+def estimator_voters(shares: Shares, estimator: Any) -> TeacherVoters:
     """Clones of a scikit-learn classifier on the features."""
 
-    shares: Shares
-    estimator: Any
+    def teach(room: Classroom, parts: Sequence[Indices], seed: int, progress: Progress) -> tuple[Ensemble, Tensor]:
+        records, public = Split(room.features, room.records.targets), room.question_features
+        return EstimatorTeachers.train(estimator, records, parts, public=public, seed=seed, progress=progress), public
 
-    @property
-    def relations(self) -> tuple[Neighbours, ...]:
-        """As the records are dealt out."""
-        return self.shares.relations
-
-    def poll(
-        self, room: Classroom, rows: Sequence[int], randomness: Randomness, *, seed: int, progress: Progress
-    ) -> Poll:
-        """Every teacher on every question."""
-        del rows, randomness
-        records = Split(room.features, room.records.targets)
-        parts = self.shares.parts(len(records), seed)
-        public = room.question_features
-        teachers = EstimatorTeachers.train(self.estimator, records, parts, public=public, seed=seed, progress=progress)
-        return _polled(teachers, public, room.classes)
+    return TeacherVoters(shares, teach)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,8 +196,3 @@ class NearestRecords:
             found.append(self.knn.votes(records, room.question_features, rows, room.classes, own, purpose=purpose))
             progress(share)
         return Poll(found[0], found[1], self.knn.voters)
-
-
-def _polled(teachers: LinearTeachers | Teachers | EstimatorTeachers, inputs: Tensor, classes: int) -> Poll:
-    votes = count_votes(teachers.predictions(inputs), classes)
-    return Poll(votes, votes, teachers.count, teachers.excluded)
