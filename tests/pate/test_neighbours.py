@@ -5,17 +5,17 @@ import math
 import numpy as np
 import pytest
 import torch
+from dp_accounting import dp_event
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tacit.accounting import epsilon
 from tacit.core.errors import InputError
 from tacit.core.privacy import Neighbours
 from tacit.core.randomness import Randomness
 from tacit.datasets import Split
 from tacit.pate.aggregation import ConfidentGNMax
-from tacit.pate.neighbours import PrivateKNN, on_grid
+from tacit.pate.neighbours import PrivateKNN, _order, on_grid
 
 CONFIDENT = ConfidentGNMax(threshold=6, sigma_threshold=2, sigma=3)
 
@@ -100,12 +100,19 @@ def test_features_that_are_not_finite_are_near_to_nothing_and_huge_ones_do_no_ha
 
 def test_events_are_sampled_gaussians_of_both_noises():
     how = PrivateKNN(0.1, 10, CONFIDENT)
-    question, answer = (
-        epsilon(event, 1e-5, neighbours=Neighbours.ADD_REMOVE)
-        for event in (how.question_event(Neighbours.ADD_REMOVE), how.answer_event(Neighbours.ADD_REMOVE))
-    )
-    unsampled = epsilon(CONFIDENT.question_event(Neighbours.ADD_REMOVE), 1e-5, neighbours=Neighbours.ADD_REMOVE)
-    assert 0 < answer < question < 0.5 * unsampled  # noise of 3 / sqrt 2 against 2
+    for event, multiplier in (
+        (how.question_event(Neighbours.ADD_REMOVE), 2.0),
+        (how.answer_event(Neighbours.ADD_REMOVE), 3.0 / math.sqrt(2)),
+    ):
+        assert event == dp_event.PoissonSampledDpEvent(0.1, dp_event.GaussianDpEvent(multiplier))
+
+
+def test_of_equally_near_records_the_earlier_ones_vote():
+    known = Split(torch.ones(6, 2), torch.tensor([0, 0, 1, 1, 2, 2]))
+    order = _order(on_grid(torch.ones(1, 2)), on_grid(known.inputs))[0]
+    assert order.argsort(descending=True).tolist() == list(range(6))
+    assert len(order.unique()) == 6
+    assert votes(everybody(3), known, torch.ones(1, 2)).tolist() == [[2, 1, 0]]
 
 
 def test_bad_input():
