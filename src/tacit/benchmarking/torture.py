@@ -37,9 +37,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tacit.benchmarking.results import check_writable, write_result
 from tacit.clipping import Flat
 from tacit.core.errors import TacitError
-from tacit.core.plain import to_json
 from tacit.core.privacy import Budget
 from tacit.core.randomness import Randomness
 from tacit.ledger import Account, EntryState, Ledger
@@ -354,11 +354,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the moments, which random times blur anyway")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    check_writable("out", options.out)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         figures = Torture(Path(folder), options.kills, options.seed).run()
     if options.out is not None:
-        options.out.write_text(to_json(figures, indent=2) + "\n", encoding="utf-8")
+        write_result(figures, options.out)
     sys.stdout.write(json.dumps(figures, indent=2) + "\n")
     return 1 if figures["wrong"] else 0
 
