@@ -1,0 +1,1 @@
+"""Auditing: attacks on trained models, and lower bounds on epsilon from what came out."""
