@@ -7,7 +7,7 @@ from typing import Any
 
 from dp_accounting import DpEvent
 
-from tacit.core.errors import BudgetExceededError, InputError, UnsupportedError
+from tacit.core.errors import BudgetExceededError, InputError, LedgerError, UnsupportedError
 from tacit.core.privacy import Budget, Neighbours, PrivacyUnit
 from tacit.core.validation import check_count
 from tacit.ledger.entries import Entry
@@ -15,6 +15,7 @@ from tacit.ledger.gate import GATES, Adaptive, Events, Gate, under_both_rules
 from tacit.ledger.history import History
 from tacit.ledger.journal import Journal, Record
 from tacit.ledger.reservation import LedgerReservation, Reservation
+from tacit.ledger.resumption import ResumedReservation, check_resumable
 from tacit.ledger.spending import EventFor, encode_event
 from tacit.ledger.terms import Rule, Terms
 
@@ -109,6 +110,35 @@ class Account:
             return {"kind": "reserved", "run": run, "note": note, "steps": steps, "event": requested}
 
         return LedgerReservation(self._journal, self._journal.append(record), event_for, steps)
+
+    def resume(
+        self, reservation: int, event_for: EventFor, *, steps_done: int, steps_begun: int | None = None
+    ) -> Reservation:
+        """Take up a reservation that a process left open when it died; nothing is written until a step or the end.
+
+        Whoever resumes must see to two things that the ledger cannot see: that the other process is gone, and that a
+        step below the mark either draws the very noise that it drew before, on the same sum, or none.
+
+        Args:
+            reservation: the entry's number.
+            event_for: as it was for `reserve`.
+            steps_done: the step to begin with; those below it are not drawn again.
+            steps_begun: below this noise may have been drawn, so that it is charged in any case. The ledger's mark
+                unless given; less only where it is known that a process stopped in order before its mark.
+
+        Raises:
+            LedgerError: there is no such open reservation, it was made for another event, or its mark is below what
+                was done or begun.
+        """
+        entry = self._journal.read().entries.get(reservation)
+        if entry is None:
+            raise LedgerError(
+                f"reservation {reservation}: the account of {self.dataset!r} has none of this number. "
+                "See `tacit ledger show`."
+            )
+        begun = entry.steps_drawn if steps_begun is None else steps_begun
+        check_resumable(entry, event_for, steps_done, begun)
+        return ResumedReservation(self._journal, entry, event_for, steps_done=steps_done, steps_begun=begun)
 
     def require(self, event: DpEvent, *, neighbours: Neighbours, unit: PrivacyUnit) -> None:
         """Refuse now what `reserve` would refuse, and write nothing: for work that takes several reservations.
