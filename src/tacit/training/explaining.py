@@ -4,8 +4,6 @@ import dataclasses
 
 from tacit.core.errors import InputError, LedgerError
 from tacit.ledger import Account, Entry, EntryState, Reservation
-from tacit.ledger.reservation import LedgerReservation
-from tacit.plan import DPSGD
 
 
 def note_of(run: str, stretch: int) -> str:
@@ -97,31 +95,6 @@ def _unexplained(run: str, reason: str) -> LedgerError:
         f"checkpoint of run {run}: the ledger cannot explain it: {reason}. One of the two is an older copy, or belongs "
         "elsewhere. Restore what belongs together, or start a new run in another folder; what was spent stays counted."
     )
-
-
-class Continued(LedgerReservation):
-    """An open reservation of a process that is gone, taken up again.
-
-    Steps below the ledger's mark are replayed and write nothing; later ones raise the mark as before.
-
-    Args:
-        account, entry: where the reservation is.
-        plan: what its steps cost.
-        done: the steps after which the run goes on.
-        begun: below this noise may have been drawn, so that it is charged whatever becomes of the run.
-    """
-
-    def __init__(self, account: Account, entry: Entry, plan: DPSGD, *, done: int, begun: int) -> None:
-        super().__init__(account._journal, entry.id, plan.training_event, entry.steps_reserved)
-        self._begun, self._marked, self._drawn_before = done, entry.steps_drawn, begun
-
-    @property
-    def steps_begun(self) -> int:
-        """How many steps were allowed to draw their noise, by this process or the one before."""
-        return max(self._begun, self._drawn_before)
-
-    def _close(self, steps: int) -> None:
-        super()._close(max(steps, self._drawn_before))
 
 
 class Paid(Reservation):

@@ -27,7 +27,7 @@ from tacit.core.randomness import Randomness
 from tacit.core.validation import check_count
 from tacit.ledger import Reservation
 from tacit.training.checkpoint import Saved, Store
-from tacit.training.explaining import Continued, Explanation, Paid, explain, note_of
+from tacit.training.explaining import Explanation, Paid, explain, note_of
 from tacit.training.fingerprint import data_fingerprint
 from tacit.training.position import Position, reserve
 from tacit.training.run_header import Facts, Header
@@ -188,7 +188,8 @@ class Session:
         if facts.account is None or not self._checkpoint.redraw:
             raise UnsupportedError(self._why_not_replayed(header, source, begun))
         if entry is not None and explanation.is_open:
-            Continued(facts.account, entry, facts.plan, done=begun, begun=begun).commit()
+            event_for = facts.plan.training_event
+            facts.account.resume(entry.id, event_for, steps_done=begun, steps_begun=begun).commit()
         fresh = Randomness()
         if header.voids_guarantee:
             base = source or Randomness(unsafe_seed=0)
@@ -240,7 +241,8 @@ class Session:
             note = note_of(header.run, header.stretch)
             return reserve(facts.plan, explanation.steps, facts.account, facts.run, note)
         if explanation.is_open:
-            return Continued(facts.account, entry, facts.plan, done=header.done, begun=begun)
+            event_for = facts.plan.training_event
+            return facts.account.resume(entry.id, event_for, steps_done=header.done, steps_begun=begun)
         return Paid(explanation.steps, done=header.done, begun=begun)
 
     def _explain(self, header: Header) -> Explanation:
