@@ -11,6 +11,7 @@ from tacit.core.errors import InputError
 from tacit.core.validation import check_count
 
 if TYPE_CHECKING:
+    from tacit.auditing.canaries import Planting
     from tacit.datasets import DataSet
     from tacit.ledger import Account
     from tacit.plan import DPSGD
@@ -34,6 +35,10 @@ def _privacy(text: str) -> Any:
 
 def _table(text: str) -> Any:
     return _option(text, "Tables")
+
+
+def _auditing(text: str) -> Any:
+    return _option(text, "Auditing (read by tacit audit RUN)")
 
 
 def _running(text: str) -> Any:
@@ -91,6 +96,12 @@ def train(  # noqa: PLR0913 - one parameter for each option
             rich_help_panel="Running",
         ),
     ] = False,
+    canaries: Annotated[
+        int | None, _auditing("Gives the places of this many examples to canaries, each there by a fair coin.")
+    ] = None,
+    canary_kind: Annotated[
+        str | None, _auditing("adversarial (unless told), blank or mislabelled, which are people's own inputs.")
+    ] = None,
     unsafe_no_noise: Annotated[
         bool,
         typer.Option(
@@ -113,16 +124,20 @@ def train(  # noqa: PLR0913 - one parameter for each option
         **{"tanh_range": tanh_range, "tanh_expansion": tanh_expansion},
         **{"optimizer": optimizer, "learning_rate": learning_rate, "schedule": schedule},
     )
+    plan = _plan(settings, len(data.train), epsilon, delta, noise_multiplier, unsafe_no_noise)
+    planting = _planting(data, plan, canaries, canary_kind, unsafe_seed, goes_on=out_folder if resume else None)
     experiment = Experiment(
-        dataset=data,
+        dataset=data if planting is None else planting.plant(data),
         settings=settings,
-        plan=_plan(settings, len(data.train), epsilon, delta, noise_multiplier, unsafe_no_noise),
+        plan=plan,
         seeds=check_count("seeds", seeds),
         account=_account(ledger, data.name),
         execution=Execution(engine=engine, chunk_size=chunk_size),
         device=find_device(device),
         unsafe_seed=unsafe_seed,
         checkpoint=_checkpoint(checkpoint, checkpoint_every, resume, redraw),
+        canaries=None if planting is None else planting.facts(),
+        private_files={} if planting is None else {planting.FILE_NAME: planting.to_bytes()},
         folder=RunFolder.create(out_folder, data.name, goes_on=resume),  # last: no folder if anything above is wrong
     )
     record, page = _run(experiment)
@@ -165,6 +180,28 @@ def _plan(
         sampler=settings.sampler,
         unsafe_no_noise=unsafe_no_noise,
     )
+
+
+def _planting(
+    data: "DataSet",
+    plan: "DPSGD",
+    canaries: int | None,
+    kind: str | None,
+    unsafe_seed: int | None,
+    goes_on: Path | None,
+) -> "Planting | None":
+    """The canaries of a new run, or those of the run in the folder that goes on."""
+    from tacit.auditing.canaries import DEFAULT_KIND, plant, planting_of
+    from tacit.core.randomness import Randomness
+
+    if goes_on is not None:
+        return planting_of(goes_on, canaries, kind)
+    if canaries is None:
+        if kind is not None:
+            raise InputError(f"canary_kind={kind!r}: needs --canaries, the number of them. Give both, or none.")
+        return None
+    randomness = Randomness(unsafe_seed=unsafe_seed)
+    return plant(data, canaries, kind or DEFAULT_KIND, randomness, neighbours=plan.neighbours)[1]
 
 
 def _checkpoint(folder: Path | None, every: int | None, resume: bool, redraw: bool) -> "Checkpoint | None":

@@ -28,6 +28,7 @@ PLAN_KEYS: Mapping[str, str] = {
     "expected_batch_size": "Expected batch size",
     "max_batch_size": "Largest batch size",
     "examples": "Examples (public)",
+    "canaries": "Canaries in the places of examples",
     "steps": "Steps",
     "epochs": "Epochs",
     "neighbours": "Neighbouring relation",

@@ -3,7 +3,7 @@
 import dataclasses
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -54,6 +54,8 @@ class Experiment:
         execution, device: where and how fast.
         unsafe_seed: fixes noise and sampling for debugging, which voids the guarantee.
         checkpoint: where the models are saved while they train, each in a folder of its own, to go on after a crash.
+        canaries: what the record says of canaries that stand in the places of examples; see `tacit.auditing.canaries`.
+        private_files: kept in the run's folder by these names, readable by its owner alone.
     """
 
     dataset: DataSet
@@ -66,6 +68,8 @@ class Experiment:
     device: torch.device = dataclasses.field(default_factory=lambda: torch.device("cpu"))
     unsafe_seed: int | None = None
     checkpoint: Checkpoint | None = None
+    canaries: Mapping[str, Any] | None = None
+    private_files: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_count("seeds", self.seeds)
@@ -86,6 +90,8 @@ class Experiment:
             except TacitError:
                 self.folder.remove_if_empty()
                 raise
+        for name, content in self.private_files.items():
+            self.folder.write_private(name, content)
         curve = _EpsilonCurve(self.plan)
         scores: list[float] = []
         results: list[FitResult] = []
@@ -197,6 +203,7 @@ class Experiment:
             "schedule": settings.schedule,
             "ema": average,
             "engine": results[0].engine if results else self.execution.engine,
+            **({} if self.canaries is None else {"canaries": dict(self.canaries)}),
         }
 
     def _statement(self, results: list[FitResult]) -> Statement:

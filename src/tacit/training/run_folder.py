@@ -23,7 +23,11 @@ _PACKAGES = ("tacit", "torch", "numpy", "scipy", "dp-accounting", "scikit-learn"
 
 @dataclasses.dataclass(frozen=True)
 class RunFolder:
-    """Where one run leaves what may be released of it. Models are safetensors and JSON, never pickles."""
+    """Where one run leaves what may be released of it. Models are safetensors and JSON, never pickles.
+
+    Files whose names begin with ``private`` are not to be released; `write_private` makes them so that their owner
+    alone can read them.
+    """
 
     path: Path
 
@@ -58,6 +62,14 @@ class RunFolder:
         partial = self.path / ".run.json.part"
         partial.write_text(text + "\n", encoding="utf-8")
         os.replace(partial, self.path / "run.json")
+
+    def write_private(self, name: str, content: bytes) -> None:
+        """Writes a file that its owner alone can read, in one piece."""
+        partial = self.path / f".{name}.part"
+        partial.unlink(missing_ok=True)  # another's permissions would stay
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+        os.replace(partial, self.path / name)
 
     def append_history(self, point: dict[str, Any]) -> None:
         """Adds a line to history.jsonl."""

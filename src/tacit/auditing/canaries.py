@@ -1,0 +1,240 @@
+r"""Canaries: records that are planted to see whether a model gives them away.
+
+M places of the training split are drawn, and each of them is given to a canary. A fair coin of its own decides whether
+the canary is there (it stands in the place) or not (the place is left out): two data sets that differ in one coin are
+neighbours under add-remove. So whoever guesses many coins right from what was released shows a lower bound on epsilon
+(Steinke, Nasr and Jagielski, Privacy Auditing with One (1) Training Run, 2023).
+
+A canary is a record among others: it is sampled, clipped and noised like them, the plan and its accounting do not
+change, and the public number of examples stays. Places are drawn from that number, whether a record is in them or not,
+so that one person more or less changes one record of what is trained on, or none. Nobody contributes a second record,
+since canaries take places and are not added: a mislabelled canary is somebody's own record, with another label.
+
+**What is private.** Which coins fell how is a secret of the audit. Blank and adversarial canaries belong to nobody:
+they and their coins are drawn without a look at any record, so that what is computed from them and a released model is
+post-processing of the model, and costs nothing. Mislabelled canaries are people's inputs. What is computed from them
+was paid for by nobody, and stays with the owner of the data.
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from tacit.core.errors import InputError, UnsupportedError
+from tacit.core.privacy import Neighbours
+from tacit.core.randomness import Randomness
+from tacit.core.validation import check_choice, check_count
+from tacit.datasets import DataSet, Split
+
+DEFAULT_KIND = "adversarial"
+FEWEST = 10
+_SCHEMA = 1
+_MARKS = 3  # inputs of a blank canary that are not blank, to tell one from the other
+_AMPLITUDE = 0.3
+_LARGEST_SHARE = 0.5
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Planting:
+    """Canaries and where their coins fell. Private as a whole.
+
+    Attributes:
+        kind: a name of `KINDS`.
+        places: ``[M]``, the rows of the training split that were given to canaries.
+        inputs, targets: the canaries.
+        included: ``[M]``, whether each was trained on.
+        shape: what a model must know to be built again: ``input_shape``, ``classes``, ``task``, ``columns``.
+    """
+
+    kind: str
+    places: Tensor
+    inputs: Tensor
+    targets: Tensor
+    included: Tensor
+    shape: Mapping[str, Any]
+
+    FILE_NAME: ClassVar[str] = "private-canaries.safetensors"  # in a run's folder, readable by its owner alone
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @property
+    def of_people(self) -> bool:
+        """Whether the canaries are people's own inputs, so that what is computed from them is private."""
+        return self.kind in _OF_PEOPLE
+
+    def plant(self, data: DataSet) -> DataSet:
+        """The data as they are trained on: canaries that are there in their places, without the places of the rest."""
+        inputs, targets = data.train.inputs.clone(), data.train.targets.clone()
+        inputs[self.places], targets[self.places] = self.inputs, self.targets
+        there = torch.ones(len(targets), dtype=torch.bool)
+        there[self.places] = self.included
+        return dataclasses.replace(data, train=Split(inputs[there], targets[there]))
+
+    def facts(self) -> dict[str, Any]:
+        """What a run's record may say: the kind and how many, never which."""
+        return {"kind": self.kind, "count": len(self)}
+
+    def to_bytes(self) -> bytes:
+        """As a safetensors file."""
+        tensors = {name: getattr(self, name).contiguous() for name in _TENSORS}
+        header = {"schema": _SCHEMA, "kind": self.kind, "shape": dict(self.shape)}
+        written: bytes = save(tensors, metadata={"tacit": json.dumps(header)})
+        return written
+
+
+_TENSORS = ("places", "inputs", "targets", "included")
+
+
+def plant(
+    data: DataSet,
+    count: int,
+    kind: str,
+    randomness: Randomness,
+    *,
+    neighbours: Neighbours = Neighbours.ADD_REMOVE,
+) -> tuple[DataSet, Planting]:
+    """Gives ``count`` random places of the training split to canaries, each of which is there by a fair coin.
+
+    Args:
+        data: what is trained on. Its size, shapes and number of classes are public; mislabelled canaries also look at
+            the records whose places they take.
+        count: M, from 10 to half of the examples.
+        kind: a name of `KINDS`.
+        randomness: of places, canaries and coins.
+        neighbours: of the plan. A canary that is not there leaves a smaller data set, which add-remove alone speaks of.
+
+    Returns:
+        The data to train on, and the planting, which is private.
+    """
+    check_choice("canary_kind", kind, KINDS)
+    check_count("canaries", count, minimum=FEWEST, remedy="Fewer show next to nothing.")
+    examples = len(data.train)
+    if count > _LARGEST_SHARE * examples:
+        raise InputError(
+            f"canaries={count}: take the places of examples, and must be at most half of the {examples}. Plant fewer."
+        )
+    if neighbours is not Neighbours.ADD_REMOVE:
+        raise UnsupportedError(
+            f"neighbours={neighbours.value!r}: a canary that is not there changes the number of records, which is "
+            "public under this relation. Use the poisson sampler, which is accounted under add-remove."
+        )
+    stream = randomness.stream("canaries")
+    places = torch.from_numpy(np.sort(stream.choice(examples, size=count, replace=False)))
+    inputs, targets = KINDS[kind](data, places, stream)
+    planting = Planting(
+        kind=kind,
+        places=places,
+        inputs=inputs.to(data.train.inputs.dtype),
+        targets=targets.to(data.train.targets.dtype),
+        included=torch.from_numpy(stream.random(count) < 0.5),
+        shape={
+            "input_shape": list(data.input_shape),
+            "classes": data.classes,
+            "task": data.task,
+            "columns": [list(column) for column in data.columns],
+        },
+    )
+    return planting.plant(data), planting
+
+
+def _mislabelled(data: DataSet, places: Tensor, stream: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """The records of these places with a wrong label: any other class, or the farther end of a regression's range."""
+    inputs, targets = data.train.inputs[places], data.train.targets[places]
+    if data.task == "regression":
+        return inputs, torch.where(targets > 0, -1.0, 1.0)
+    shifts = torch.from_numpy(stream.integers(1, data.classes, size=len(places)))
+    return inputs, (targets + shifts) % data.classes
+
+
+def _blank(data: DataSet, places: Tensor, stream: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Zeros with three ones at random, which tell one canary from the other, and a random label."""
+    size = math.prod(data.input_shape)
+    inputs = torch.zeros(len(places), size)
+    for row in inputs:
+        row[torch.from_numpy(stream.choice(size, size=min(_MARKS, size), replace=False))] = 1.0
+    return inputs.reshape(-1, *data.input_shape), _random_targets(data, len(places), stream)
+
+
+def _adversarial(data: DataSet, places: Tensor, stream: np.random.Generator) -> tuple[Tensor, Tensor]:
+    r"""Random signs times 0.3, about as long as an input in [0, 1] is, and a random label.
+
+    What clipping leaves of a canary's gradient has norm C whatever the canary is. It is found again in the model's
+    answer to the same input if no other gradient has much in common with it. Signs are nearly orthogonal to each other
+    and to every record that was not chosen together with them, since the cosine between signs and anything else
+    in d dimensions has mean 0 and standard deviation :math:`1 / \sqrt{d}`. No natural input lies there, so that nothing
+    else teaches the model what to answer.
+    """
+    signs = _AMPLITUDE * (2.0 * stream.integers(0, 2, size=(len(places), *data.input_shape)) - 1.0)
+    return torch.from_numpy(signs), _random_targets(data, len(places), stream)
+
+
+def _random_targets(data: DataSet, count: int, stream: np.random.Generator) -> Tensor:
+    if data.task == "regression":
+        return torch.from_numpy(2.0 * stream.integers(0, 2, size=count) - 1.0)
+    return torch.from_numpy(stream.integers(0, data.classes, size=count))
+
+
+KINDS: Mapping[str, Callable[[DataSet, Tensor, np.random.Generator], tuple[Tensor, Tensor]]] = {
+    "mislabelled": _mislabelled,
+    "blank": _blank,
+    "adversarial": _adversarial,
+}
+"""Inputs and targets of canaries by kind. All but mislabelled are made without a look at the records."""
+_OF_PEOPLE = frozenset({"mislabelled"})
+
+
+def read_planting(folder: Path) -> Planting:
+    """The canaries of a run.
+
+    Raises:
+        InputError: the folder holds none, or a file that cannot be read.
+    """
+    path = folder / Planting.FILE_NAME
+    if not path.exists():
+        raise InputError(
+            f"run={str(folder)!r}: no canaries were planted in it ({Planting.FILE_NAME} is missing). Train with "
+            "--canaries M."
+        )
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {})["tacit"])
+            tensors = {name: file.get_tensor(name) for name in _TENSORS}
+        planting = Planting(kind=str(header["kind"]), shape=dict(header["shape"]), **tensors)
+        good = header["schema"] == _SCHEMA and _fits(planting)
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: cannot be read ({error}). Restore the file, or train again.") from error
+    if not good:
+        raise InputError(f"{path}: holds no canaries of a known form. Restore the file, or train again.")
+    return planting
+
+
+def planting_of(folder: Path, count: int | None, kind: str | None) -> Planting | None:
+    """The canaries of a run that goes on; None where it has none.
+
+    Args:
+        folder: of the run.
+        count, kind: what was asked for now, which must be what the run has; None takes what it has.
+    """
+    if count is None and not (folder / Planting.FILE_NAME).exists():
+        return None
+    planting = read_planting(folder)
+    for name, asked, found in (("canaries", count, len(planting)), ("canary_kind", kind, planting.kind)):
+        if asked not in (None, found):
+            raise InputError(f"{name}={asked!r}: the run that goes on has {found!r}. Leave it out.")
+    return planting
+
+
+def _fits(planting: Planting) -> bool:
+    one_length = {len(getattr(planting, name)) for name in _TENSORS} == {len(planting)}
+    shapes = planting.shape.keys() >= {"input_shape", "classes", "task", "columns"}
+    return one_length and shapes and planting.kind in KINDS and planting.included.dtype == torch.bool
