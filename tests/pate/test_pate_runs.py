@@ -19,7 +19,6 @@ from tacit.pate.account import data_dependent_epsilon, data_independent_epsilon,
 from tacit.pate.aggregation import ConfidentGNMax, GNMax, LNMax
 from tacit.pate.answering import Answers, Terms, event_of
 from tacit.pate.calibration import calibrated_knn
-from tacit.pate.ensemble import Fitting
 from tacit.pate.experiment import STAGES, Pate, run_pate
 from tacit.pate.neighbours import PrivateKNN
 from tacit.pate.record import private_record, public_record
@@ -27,6 +26,7 @@ from tacit.pate.settings import Choices, pate_settings
 from tacit.pate.students import Supervised
 from tacit.pate.teachers import TeacherTraining
 from tacit.pate.voters import NearestRecords, Shares, estimator_voters, linear_voters, network_voters
+from tacit.training.ensemble import Fitting
 
 CLASSES = 3
 KNN = PrivateKNN(0.5, 15, ConfidentGNMax(threshold=8, sigma_threshold=2, sigma=1))

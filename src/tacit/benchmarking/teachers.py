@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from tacit.datasets import DataSet, with_features
 from tacit.models import build, default_model, scatter_features
-from tacit.pate.ensemble import Fitting, Stack
 from tacit.pate.linear_teachers import CONSTANT_FEATURE, LinearFitting, LinearTeachers
 from tacit.pate.partition import Indices
+from tacit.training.ensemble import Fitting, Stack
 from tacit.training.threads import threads_for
 
 _LARGE_IMAGE = 24

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from tacit.core.errors import InputError
 from tacit.datasets import Split
-from tacit.pate.ensemble import Progress
 from tacit.pate.partition import Indices
+from tacit.training.ensemble import Progress
 
 Features = npt.NDArray[np.generic]
 

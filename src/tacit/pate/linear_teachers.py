@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from tacit.core.errors import InputError
 from tacit.core.validation import check_count, check_non_negative
 from tacit.datasets import Split
-from tacit.pate.ensemble import Progress
 from tacit.pate.partition import Indices
+from tacit.training.ensemble import Progress
 from tacit.training.threads import threads_for
 
 CONSTANT_FEATURE = 0.1**0.5  # carries the offset, beside records of mean squared length 1

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from tacit.core.errors import InputError
 from tacit.core.validation import check_count
 from tacit.datasets import Split
-from tacit.pate.ensemble import Fitting, Progress, Stack
 from tacit.pate.partition import Indices
+from tacit.training.ensemble import Fitting, Progress, Stack
 
 _RETRIES = 2  # with a learning rate that is ten times smaller each
 

@@ -13,13 +13,13 @@ from tacit.core.privacy import Neighbours
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_count
 from tacit.datasets import Split
-from tacit.pate.ensemble import Progress
 from tacit.pate.estimators import EstimatorTeachers
 from tacit.pate.linear_teachers import LinearFitting, LinearTeachers
 from tacit.pate.neighbours import PrivateKNN
 from tacit.pate.partition import Indices, partition, partition_by_identity
 from tacit.pate.teachers import Teachers, TeacherTraining
 from tacit.pate.votes import Votes, count_votes
+from tacit.training.ensemble import Progress
 
 _PLACES = (Neighbours.REPLACE_ONE, Neighbours.ZERO_OUT)
 

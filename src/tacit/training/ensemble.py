@@ -1,11 +1,12 @@
 """Many small networks of one kind trained at once: their parameters stacked, one computation for all of them.
 
-A teacher's loss depends on its own parameters alone, so the gradient of the sum of all losses holds every teacher's
-own gradient, and an optimizer that works number by number updates each as if it were alone.
+A network's loss depends on its own parameters alone, so the gradient of the sum of all losses holds every network's
+own gradient, and an optimizer that works number by number updates each as if it were alone. PATE's teachers and an
+audit's shadow models are trained so.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -47,7 +48,7 @@ class Stack:
     """Networks of one kind as one: the parameters of each along a first dimension.
 
     A network's first weights and the order of its records depend on its seed and its part alone, never on another
-    part: one person changes one network, which is what the guarantee rests on.
+    part: in PATE one person changes one network, which is what its guarantee rests on.
 
     Args:
         build: makes a network, with first weights from torch's generator, which is seeded here and put back.
@@ -95,12 +96,19 @@ class Stack:
                 progress((step + 1) / how.steps)
         self._skeleton.eval()
 
-    @torch.no_grad()
     def predictions(self, inputs: Tensor, *, rows_at_once: int = 1000) -> Tensor:
         """``[networks, rows]``: the class that each network chooses."""
+        return torch.cat([answers.argmax(2) for answers in self._evaluated(inputs, rows_at_once)], dim=1)
+
+    def answers(self, inputs: Tensor, *, rows_at_once: int = 1000) -> Tensor:
+        """``[networks, rows, classes]``: what each network says, in evaluation mode."""
+        return torch.cat(list(self._evaluated(inputs, rows_at_once)), dim=1)
+
+    @torch.no_grad()
+    def _evaluated(self, inputs: Tensor, rows_at_once: int) -> Iterator[Tensor]:
         self._skeleton.eval()
-        chunks = torch.split(inputs, rows_at_once)
-        return torch.cat([self.outputs(rows, shared=True).argmax(2) for rows in chunks], dim=1)
+        for rows in torch.split(inputs, rows_at_once):
+            yield self.outputs(rows, shared=True)
 
     def finite(self) -> Tensor:
         """Whether all numbers of each network are finite, ``[networks]``."""
