@@ -1,6 +1,7 @@
 """Guesses about which canaries were included, made from scores alone."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -86,3 +87,12 @@ def halving(canaries: int) -> tuple[Guesses, ...]:
     """
     totals = [canaries >> halvings for halvings in range(_MOST_TRIED)]
     return tuple(Guesses.balanced(total) for total in totals if total >= _FEWEST or total == canaries)
+
+
+def check_tried(guesses: Sequence[Guesses] | None, canaries: int) -> tuple[Guesses, ...]:
+    """The numbers of guesses to try, one at least; those of `halving` by default."""
+    if guesses is None:
+        return halving(canaries)
+    if not guesses:
+        raise InputError("guesses=[]: must hold at least one number to try. Leave it out for the usual ones.")
+    return tuple(guesses)

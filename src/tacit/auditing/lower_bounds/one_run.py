@@ -21,8 +21,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from tacit.auditing.lower_bounds.bound import LowerBound, check_confidence, check_delta
-from tacit.auditing.lower_bounds.guesses import Evidence, Guesses, halving
-from tacit.core.errors import InputError
+from tacit.auditing.lower_bounds.guesses import Evidence, Guesses, check_tried
 
 _BISECTIONS = 50
 _FIRST_WIDTH = 256
@@ -56,9 +55,7 @@ def one_run_bound(
     check_delta(delta)
     check_confidence(confidence)
     evidence = Evidence.of(scores, included)
-    tried = tuple(guesses) if guesses is not None else halving(evidence.canaries)
-    if not tried:
-        raise InputError("guesses=[]: must hold at least one number of guesses to try.")
+    tried = check_tried(guesses, evidence.canaries)
     level = (1 - confidence) / len(tried)
 
     def bound(total: int, correct: int) -> float:
