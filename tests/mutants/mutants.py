@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from subjects import RECORDS
 
 from tacit.core.randomness import Randomness
 from tacit.gradients import ClippedGrad, clipped_sum, engines, parameter_gradients, ways
@@ -280,7 +281,7 @@ def rate_of_the_real_data_set(planter: Planter) -> None:
         Poisson,
         "size",
         lambda real, self, step, examples, randomness: real(
-            Poisson(self.sampling_rate / 2 if examples > 16 else self.sampling_rate), step, examples, randomness
+            Poisson(min(1.0, RECORDS / 2 / examples)), step, examples, randomness
         ),
     )
 

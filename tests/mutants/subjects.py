@@ -12,14 +12,14 @@ from tacit.clipping import Flat, PerLayer
 from tacit.plan import DPSGD
 from tacit.training import Execution
 
-RECORDS, FEATURES, CLASSES, WORDS = 16, 8, 4, 40
+RECORDS, FEATURES, HIDDEN, CLASSES, WORDS = 12, 12, 24, 4, 40
 
 
 def plan(**changes: Any) -> DPSGD:
     arguments: dict[str, Any] = {
         "expected_batch_size": RECORDS // 2,
         "examples": RECORDS,
-        "steps": 48,
+        "steps": 28,
         "clipping": Flat(0.5),
         "delta": 1e-5,
         "noise_multiplier": 1.5,
@@ -39,7 +39,7 @@ def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 def network() -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(FEATURES, 16), nn.Tanh(), nn.Linear(16, CLASSES)).double()
+    return nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, CLASSES)).double()
 
 
 def vectors(count: int = RECORDS) -> tuple[Tensor, Tensor]:

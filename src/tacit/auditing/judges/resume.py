@@ -5,7 +5,6 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import nn
 
 from tacit.auditing.judges.subject import Records, Subject, gradients, still
@@ -30,25 +29,25 @@ def judge_resume(subject: Subject) -> Verdict:
     """Accuses a resumed run that draws noise again for another sum.
 
     A run is cut after a few steps and resumed from its checkpoint, three times: after a stop in order, after a crash,
-    and after a crash with one record changed. Resumption may refuse; it may replay a step, noise and all, on the very
+    and after a crash with one record fewer. Resumption may refuse; it may replay a step, noise and all, on the very
     same sum; and it may draw afresh. Whoever sees one noise on two sums can subtract it.
     """
-    changed = _with_another_record(subject.records)
+    added = subject.contributions()
+    everyone, fewer = (subject.records, added), (tuple(column[1:] for column in subject.records), added[1:])
     evidence = Evidence()
     for what, cut, later in (
-        ("a stop", KeyboardInterrupt, subject.records),
-        ("a crash", _CrashError, subject.records),
-        ("a crash and with other data", _CrashError, changed),
+        ("a stop", KeyboardInterrupt, everyone),
+        ("a crash", _CrashError, everyone),
+        ("a crash and with other data", _CrashError, fewer),
     ):
         first: _Noise = {}
         second: _Noise = {}
         with tempfile.TemporaryDirectory() as folder:
             with contextlib.suppress(_CrashError, TrainingInterrupted):
-                _run(subject, subject.records, Path(folder), first, cut)
+                _run(subject, *everyone, Path(folder), first, cut)
             with contextlib.suppress(TacitError):
-                _run(subject, later, Path(folder), second)
-        same_data = later is subject.records
-        _add_repeats(evidence, f"after {what}", first, second, may_replay=same_data)
+                _run(subject, *later, Path(folder), second)
+        _add_repeats(evidence, f"after {what}", first, second, may_replay=later is everyone)
     return evidence.verdict("resume")
 
 
@@ -63,9 +62,17 @@ def _add_repeats(evidence: Evidence, what: str, first: _Noise, second: _Noise, *
 
 
 def _run(
-    subject: Subject, records: Records, folder: Path, noise: _Noise, cut: type[BaseException] | None = None
+    subject: Subject,
+    records: Records,
+    added: Numbers,
+    folder: Path,
+    noise: _Noise,
+    cut: type[BaseException] | None = None,
 ) -> None:
-    """Takes the steps that remain, writes down the noise of each, and is cut short where asked to."""
+    """Takes the steps that remain, writes down the noise of each, and is cut short where asked to.
+
+    Everyone takes part in every step, so that the noise is what was released, less what all records add.
+    """
     plan = subject.plan
     everyone = DPSGD(
         expected_batch_size=plan.expected_batch_size,
@@ -75,10 +82,9 @@ def _run(
         delta=plan.delta,
         noise_multiplier=plan.noise_multiplier,
     )
-    added = subject.contributions(records).sum(0)
 
     def look(step: int, model: nn.Module) -> None:
-        noise[step] = plan.expected_batch_size * gradients(model) - added
+        noise[step] = plan.expected_batch_size * gradients(model) - added.sum(0)
         if cut is not None and step == _CUT:
             raise cut
 
@@ -93,8 +99,3 @@ def _run(
         callbacks=[look],
         checkpoint=Checkpoint(folder / "run", every=_EVERY, resume=True),
     )
-
-
-def _with_another_record(records: Records) -> Records:
-    """The first record is another one's copy."""
-    return tuple(torch.cat([column[-1:], column[1:]]) for column in records)

@@ -13,7 +13,7 @@ from tacit.plan import DPSGD
 
 _ROUNDING = 1e-4  # of the bound, for sums in float32
 _HUGE = 1e4
-_TRIED = 4  # records that are made extreme
+_TRIED = 3  # records that are made extreme
 
 Pair = tuple[str, Records, Records]
 """What differs, and two data sets of which one has one record more."""

@@ -62,11 +62,10 @@ class Subject:
         numbers = {name: parameter.numel() for name, parameter in trainable(self.model()).items()}
         return self.plan.clipping.bind(numbers).sensitivity(Neighbours.ADD_REMOVE)
 
-    def contributions(self, records: Records | None = None) -> Numbers:
+    def contributions(self) -> Numbers:
         """What each record adds to the sum, ``[records, numbers]``, one at a time by the reference engine."""
-        model, chosen = self.model(), self.records if records is None else records
-        grad = clipped_grad(model, self.loss_fn, clipping=self.plan.clipping, engine="reference")
-        rows = [grad(*(column[i : i + 1] for column in chosen)).grads for i in range(len(chosen[0]))]
+        grad = clipped_grad(self.model(), self.loss_fn, clipping=self.plan.clipping, engine="reference")
+        rows = [grad(*(column[i : i + 1] for column in self.records)).grads for i in range(len(self.records[0]))]
         return np.stack([flat(row) for row in rows])
 
     def parts(self) -> list[slice]:
