@@ -17,7 +17,7 @@ from tacit.datasets import DataSet, with_features
 from tacit.models import build, default_model, scatter_features
 from tacit.pate.linear_teachers import CONSTANT_FEATURE, LinearFitting, LinearTeachers
 from tacit.pate.partition import Indices
-from tacit.training.ensemble import Fitting, Stack
+from tacit.training.ensemble import Fitting, Stack, seeded
 from tacit.training.threads import threads_for
 
 _LARGE_IMAGE = 24
@@ -89,7 +89,7 @@ def network_teaching(data: DataSet, device: torch.device) -> Teaching:
         return train
 
     def in_turn(parts: Sequence[Indices], steps: int) -> Train:
-        networks = [_seeded(make, seed).to(device) for seed in range(len(parts))]
+        networks = [seeded(make, seed).to(device) for seed in range(len(parts))]
 
         def train() -> Predict:
             for seed, (network, part) in enumerate(zip(networks, parts, strict=True)):
@@ -158,12 +158,6 @@ def _chosen_by(network: nn.Module) -> Predict:
 
 def _all_of(predictors: Sequence[Predict]) -> Predict:
     return lambda inputs: np.concatenate([predict(inputs) for predict in predictors])
-
-
-def _seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return make()
 
 
 def _is_large_image(data: DataSet) -> bool:

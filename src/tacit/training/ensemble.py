@@ -57,7 +57,7 @@ class Stack:
 
     def __init__(self, build: Callable[[], nn.Module], seeds: Sequence[int], device: torch.device) -> None:
         self._seeds = list(seeds)
-        networks = [_seeded(build, seed) for seed in seeds]
+        networks = [seeded(build, seed) for seed in seeds]
         parameters, buffers = stack_module_state(networks)
         self._skeleton = networks[0].to("meta")
         self.parameters: State = {
@@ -125,7 +125,8 @@ class Stack:
                 value[number] = state[name].to(value.device)
 
 
-def _seeded(build: Callable[[], nn.Module], seed: int) -> nn.Module:
+def seeded(build: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """A network with first weights that belong to the seed; torch's generator is put back."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return build()

@@ -4,7 +4,13 @@ Every attack turns confidences (`signals`) into scores, of which a higher one sa
 how well they tell. Attacks that also look at models trained on other records take these from `tacit.auditing.shadows`.
 """
 
+from tacit.auditing.attacks.calibrated_loss import calibrated_loss as calibrated_loss
+from tacit.auditing.attacks.leave_one_out import ATTACKS as ATTACKS
+from tacit.auditing.attacks.leave_one_out import Attack as Attack
+from tacit.auditing.attacks.leave_one_out import attack_each as attack_each
+from tacit.auditing.attacks.lira import lira as lira
 from tacit.auditing.attacks.loss_threshold import loss_threshold as loss_threshold
+from tacit.auditing.attacks.observations import Observations as Observations
 from tacit.auditing.attacks.signals import confidences as confidences
 from tacit.auditing.attacks.signals import losses as losses
 from tacit.auditing.attacks.signals import model_confidences as model_confidences
