@@ -26,8 +26,8 @@ def server() -> Iterator[str]:
     pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'tacit[postgres]'")
     if find_programs() is None:
         pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
-    with temporary_server() as address:
-        yield address
+    with temporary_server() as started:
+        yield started.address
 
 
 @pytest.fixture

@@ -174,15 +174,15 @@ def test_a_full_disk_is_refused_and_spends_nothing(path: Path) -> None:
     before = account.to_dict()
     database: Any = account._journal.database
 
-    @sa.event.listens_for(database._kept, "begin")
-    def fill_the_disk(connection: sa.Connection) -> None:
-        pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
-        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+    @sa.event.listens_for(database._kept, "checkout")
+    def fill_the_disk(connection: sqlite3.Connection, *_: object) -> None:
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages}")
 
     with pytest.raises(LedgerError, match=r"full\. The disk is full: free some space"):
         account.reserve(repeated(STEP), 5, run="r" * 100_000, **terms)
     assert account.to_dict() == before
-    sa.event.remove(database._kept, "begin", fill_the_disk)
+    sa.event.remove(database._kept, "checkout", fill_the_disk)
     database.close()
     reservation.before_noise(0)
     account.reserve(repeated(STEP), 5, run="r" * 100_000, **terms)

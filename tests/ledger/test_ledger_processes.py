@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tacit.benchmarking.ledger import measure
+from tacit.benchmarking.ledger import Place, measure
 from tacit.core import BudgetExceededError
 from tacit.ledger import Account, EntryState, Ledger, Reservation, Rule
 from tacit.ledger.history import History
@@ -110,13 +110,13 @@ def test_a_writer_waits_for_the_one_before(account: Account, reserve: Reserve) -
 
 def test_many_processes_take_exactly_what_the_budget_holds(address: str) -> None:
     """32 processes on one account until it refuses: no more, no less, no deadlock."""
-    row = measure(address, "wall", rule=Rule.ADAPTIVE, processes=32, seconds=0)
+    row = measure(Place(address), "wall", rule=Rule.ADAPTIVE, processes=32, seconds=0)
     assert row["holds"], row
     assert row["reservations"] == row["in_the_ledger"] > 100
 
 
 def test_many_processes_spend_side_by_side(address: str) -> None:
-    row = measure(address, "spend", rule=Rule.FIXED_PLAN, processes=8, seconds=1)
+    row = measure(Place(address), "spend", rule=Rule.FIXED_PLAN, processes=8, seconds=1)
     assert row["holds"], row
     entries = Ledger.open(address).account("spend").entries()
     assert {entry.state for entry in entries} == {EntryState.COMMITTED}

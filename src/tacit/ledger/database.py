@@ -1,7 +1,8 @@
 """What a ledger asks of its database, whichever it is, and how an address becomes one.
 
-A write is one transaction. Whoever appends first locks the account's row, so that what it read is still true when it
-writes, and the write is on the disk when the block ends.
+A write is one transaction, and on the disk when it ends. Whoever appends a record first locks the account, so that what
+it read is still true when it writes. Appending is what many processes do at once, so it speaks to the driver itself, in
+as few statements as it can; everything else goes through SQLAlchemy.
 """
 
 import abc
@@ -9,12 +10,13 @@ import contextlib
 import datetime
 import os
 import weakref
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from tacit.core.errors import LedgerError
+from tacit.ledger.history import broken
 
 # A reservation computes an epsilon under the lock; several runs may queue behind one another.
 LOCK_TIMEOUT_SECONDS = 120.0
@@ -23,6 +25,37 @@ LOCK_TIMEOUT_SECONDS = 120.0
 def now() -> str:
     """The time in UTC as ISO 8601, to the second."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+StoredRecord = tuple[int, str, str]
+"""One record of a history: its number, its text and its hash."""
+
+
+class Tail(NamedTuple):
+    """The end of an account's history: where the account says that it is, and the records from a number on."""
+
+    length: int
+    head: str
+    records: Sequence[StoredRecord]
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[tuple[Any, ...]]) -> "Tail":
+        """From the rows of `TAIL`."""
+        if not rows:
+            raise broken("its account was deleted")
+        length, head, *_ = rows[0]
+        return cls(length, head, [row[2:] for row in rows if row[2] is not None])
+
+
+# With the first record's number and the account's row as placeholders. The account stands in each row.
+TAIL = """
+    SELECT accounts.length, accounts.head, history.number, history.body, history.hash
+    FROM accounts LEFT JOIN history ON history.account_id = accounts.id AND history.number >= {first}
+    WHERE accounts.id = {account} ORDER BY history.number
+"""
+
+NextRecord = Callable[[Tail], StoredRecord]
+"""Makes the next record of an account whose history cannot change meanwhile."""
 
 
 class Database(abc.ABC):
@@ -60,6 +93,21 @@ class Database(abc.ABC):
                 yield connection
             self._make_durable()
 
+    def append(self, account_id: int, first: int, next_record: NextRecord) -> None:
+        """Add one record to an account in a transaction of its own, durable on return.
+
+        Args:
+            account_id: the account's row.
+            first: the number of the first record that ``next_record`` is shown.
+            next_record: called with the account locked; if it raises, nothing is written.
+        """
+        with self._translated_errors():
+            pooled = self._writer().raw_connection()
+            try:
+                self._append(pooled, account_id, first, next_record)
+            finally:
+                pooled.close()  # undoes what was not committed
+
     @abc.abstractmethod
     def is_missing(self) -> bool:
         """Whether there is nothing yet; `prepare` then makes it, and nothing else does."""
@@ -77,6 +125,10 @@ class Database(abc.ABC):
 
     @abc.abstractmethod
     def _writer(self) -> sa.Engine: ...
+
+    @abc.abstractmethod
+    def _append(self, pooled: sa.PoolProxiedConnection, account_id: int, first: int, next_record: NextRecord) -> None:
+        """`append` on one connection; what it leaves uncommitted is undone."""
 
     @abc.abstractmethod
     def _make_durable(self) -> None:

@@ -12,7 +12,6 @@ whole database can forge a whole history; comparing heads that were noted elsewh
 | committed, released | the end of a reservation: what so many steps cost, or that none began |
 """
 
-import dataclasses
 import hashlib
 import json
 from collections import Counter
@@ -35,7 +34,6 @@ class History:
         length, head: how many records were replayed, and the hash of the last.
         terms: of the account, from its first record.
         opened, written: when the account was opened, and the latest time in any record.
-        entries: by the number of their reservation.
         counted: how often each encoded event counts as spent.
     """
 
@@ -46,8 +44,22 @@ class History:
         self.head = ""
         self.opened = ""
         self.written = ""
-        self.entries: dict[int, Entry] = {}
         self.counted: Counter[str] = Counter()
+        self._reserved: dict[int, dict[str, Any]] = {}
+        self._drawn: dict[int, int] = {}
+        self._closed: dict[int, dict[str, Any]] = {}
+
+    @property
+    def entries(self) -> dict[int, Entry]:
+        """What the records say of each reservation, by its number.
+
+        Made when asked for: a process that spends replays what all others wrote, and only wants to know what counts.
+        """
+        return {number: self._entry(number) for number in self._reserved}
+
+    def is_open(self, reservation: int) -> bool:
+        """Whether there is such a reservation and it was neither committed nor released."""
+        return reservation in self._reserved and reservation not in self._closed
 
     def replay(self, number: int, body: str, stored_hash: str) -> None:
         """Take the next record, or refuse it with a `LedgerError` that says what is wrong with it."""
@@ -84,38 +96,41 @@ class History:
         self.written = max(self.written, created)
 
     def _reserve(self, number: int, record: dict[str, Any]) -> None:
-        steps, event = _count(record["steps"]), _text(record["event"])
-        self.entries[number] = Entry(
-            id=number,
-            run=_text(record["run"]),
-            note=_text(record["note"]),
-            state=EntryState.RESERVED,
-            steps_reserved=steps,
-            steps_drawn=0,
-            steps_charged=steps,
-            encoded_event=event,
-            created=record["created"],
-            closed=None,
-        )
-        self.counted[event] += 1
+        _count(record["steps"])
+        _text(record["run"])
+        _text(record["note"])
+        self.counted[_text(record["event"])] += 1
+        self._reserved[number] = record
 
     def _continue(self, kind: str, record: dict[str, Any]) -> None:
-        entry = self.entries[record["reservation"]]
-        if entry.state is not EntryState.RESERVED:
-            raise ValueError("the reservation is closed")
+        number = record["reservation"]
+        if not self.is_open(number):
+            raise ValueError("the reservation is closed, or there is none")
+        reserved = self._reserved[number]
         if kind == "drawn":
-            drawn = _count(record["steps"], least=entry.steps_drawn, most=entry.steps_reserved)
-            self.entries[entry.id] = dataclasses.replace(entry, steps_drawn=drawn)
+            self._drawn[number] = _count(record["steps"], least=self._drawn.get(number, 0), most=reserved["steps"])
             return
-        state = EntryState(kind)
-        committed = state is EntryState.COMMITTED
-        event = _text(record["event"]) if committed else entry.encoded_event
-        charged = _count(record["steps"], most=entry.steps_reserved) if committed else 0
-        self._uncount(entry.encoded_event)
-        if committed:
-            self.counted[event] += 1
-        self.entries[entry.id] = dataclasses.replace(
-            entry, state=state, steps_charged=charged, encoded_event=event, closed=record["created"]
+        if EntryState(kind) is EntryState.COMMITTED:
+            _count(record["steps"], most=reserved["steps"])
+            self.counted[_text(record["event"])] += 1
+        self._uncount(reserved["event"])
+        self._closed[number] = record
+
+    def _entry(self, number: int) -> Entry:
+        reserved, closed = self._reserved[number], self._closed.get(number)
+        state = EntryState.RESERVED if closed is None else EntryState(closed["kind"])
+        charged = closed if closed is not None and state is EntryState.COMMITTED else reserved
+        return Entry(
+            id=number,
+            run=reserved["run"],
+            note=reserved["note"],
+            state=state,
+            steps_reserved=reserved["steps"],
+            steps_drawn=self._drawn.get(number, 0),
+            steps_charged=0 if state is EntryState.RELEASED else charged["steps"],
+            encoded_event=charged["event"],
+            created=reserved["created"],
+            closed=None if closed is None else closed["created"],
         )
 
     def _uncount(self, event: str) -> None:

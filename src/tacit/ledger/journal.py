@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tacit.core.errors import LedgerError
-from tacit.ledger.database import Database, now
+from tacit.ledger.database import Database, StoredRecord, Tail, now
 from tacit.ledger.history import History, broken, link
 from tacit.ledger.schema import accounts, history
 
@@ -18,10 +18,9 @@ Record = Mapping[str, Any]
 _CLOCK_TOLERANCE = datetime.timedelta(minutes=5)
 
 _HEAD = sa.select(accounts.c.length, accounts.c.head).where(accounts.c.id == sa.bindparam("account"))
-_LOCKED_HEAD = _HEAD.with_for_update()
 _RECORDS = (
     sa.select(history.c.number, history.c.body, history.c.hash)
-    .where(history.c.account_id == sa.bindparam("account"), history.c.number >= sa.bindparam("first"))
+    .where(history.c.account_id == sa.bindparam("account"))
     .order_by(history.c.number)
 )
 _MOVE = (
@@ -29,15 +28,12 @@ _MOVE = (
     .where(accounts.c.id == sa.bindparam("account"))
     .values(length=sa.bindparam("length"), head=sa.bindparam("head"))
 )
-_RECORD = (
-    sa.bindparam("number", type_=sa.Integer),
-    sa.bindparam("body", type_=sa.Text),
-    sa.bindparam("head", type_=sa.Text),
+_ADD = history.insert().values(
+    account_id=sa.bindparam("account"),
+    number=sa.bindparam("number"),
+    body=sa.bindparam("body"),
+    hash=sa.bindparam("head"),
 )
-_ADD = history.insert().from_select(list(history.c), sa.select(sa.bindparam("account", type_=sa.Integer), *_RECORD))
-# Both in one statement where the database allows it: the lock is held while it travels.
-_MOVED = _MOVE.returning(accounts.c.id).cte("moved")
-_MOVE_AND_ADD = history.insert().from_select(list(history.c), sa.select(_MOVED.c.id, *_RECORD))
 
 
 class Journal:
@@ -60,7 +56,12 @@ class Journal:
         """The whole history, every link verified."""
         found = History()
         with self.database.read() as connection:
-            self._follow(found, connection, self._head(connection, _HEAD))
+            account = connection.execute(_HEAD, {"account": self._account_id}).first()
+            if account is None:
+                raise broken("its account was deleted")
+            for number, body, stored_hash in connection.execute(_RECORDS, {"account": self._account_id}):
+                found.replay(number, body, stored_hash)
+        found.require_end(account.length, account.head)
         return found
 
     def append(self, record_after: Callable[[History], Record]) -> int:
@@ -71,37 +72,30 @@ class Journal:
         Raises:
             LedgerError: the history is broken, the clock was moved back, or the database cannot be written.
         """
-        with self.database.write() as connection:
-            head = self._head(connection, _LOCKED_HEAD)
-            try:
-                self._follow(self._known, connection, head)
-            except LedgerError:
-                self._known = History()
-                raise
+        first = self._known.length
+        number = first
+
+        def next_record(tail: Tail) -> StoredRecord:
+            nonlocal number
+            self._catch_up(tail, first)
             created = now()
             _check_clock(created, self._known.written)
             number = self._known.length
-            write_record(
-                connection,
-                self._account_id,
-                number,
-                self._known.head,
-                {**record_after(self._known), "created": created},
-            )
+            body = json.dumps({**record_after(self._known), "created": created})
+            return number, body, link(self._known.head, number, body)
+
+        self.database.append(self._account_id, first, next_record)
         return number
 
-    def _head(self, connection: sa.Connection, query: sa.Select[Any]) -> tuple[int, str]:
-        row = connection.execute(query, {"account": self._account_id}).first()
-        if row is None:
-            raise broken("its account was deleted")
-        return row.length, row.head
-
-    def _follow(self, known: History, connection: sa.Connection, end: tuple[int, str]) -> None:
-        if (known.length, known.head) != end:
-            rows = connection.execute(_RECORDS, {"account": self._account_id, "first": known.length})
-            for number, body, stored_hash in rows:
-                known.replay(number, body, stored_hash)
-        known.require_end(*end)
+    def _catch_up(self, tail: Tail, first: int) -> None:
+        read_meanwhile = max(0, self._known.length - first)  # by another thread, which had the lock before
+        try:
+            for record in tail.records[read_meanwhile:]:
+                self._known.replay(*record)
+            self._known.require_end(tail.length, tail.head)
+        except LedgerError:
+            self._known = History()
+            raise
 
 
 def write_record(connection: sa.Connection, account_id: int, number: int, previous: str, record: Record) -> str:
@@ -109,11 +103,8 @@ def write_record(connection: sa.Connection, account_id: int, number: int, previo
     body = json.dumps(dict(record))
     head = link(previous, number, body)
     values = {"account": account_id, "number": number, "length": number + 1, "body": body, "head": head}
-    if connection.dialect.name == "postgresql":
-        connection.execute(_MOVE_AND_ADD, values)
-    else:
-        connection.execute(_MOVE, values)
-        connection.execute(_ADD, values)
+    connection.execute(_MOVE, values)
+    connection.execute(_ADD, values)
     return head
 
 

@@ -14,7 +14,6 @@ from typing import Self
 
 from tacit.core.errors import BudgetExceededError, LedgerError
 from tacit.core.validation import check_count
-from tacit.ledger.entries import EntryState
 from tacit.ledger.history import History
 from tacit.ledger.journal import Journal, Record
 from tacit.ledger.spending import EventFor, encode_event
@@ -164,7 +163,7 @@ class LedgerReservation(Reservation):
 
     def _append(self, values: Record) -> None:
         def record(history: History) -> Record:
-            if history.entries[self.id].state is not EntryState.RESERVED:
+            if not history.is_open(self.id):
                 raise LedgerError(f"reservation {self.id} is closed in the ledger. Reserve again.")
             return {**values, "reservation": self.id}
 

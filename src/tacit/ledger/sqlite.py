@@ -20,9 +20,12 @@ import sqlalchemy as sa
 from sqlalchemy.pool import NullPool
 
 from tacit.core.errors import InputError, LedgerError, UnsupportedError
-from tacit.ledger.database import LOCK_TIMEOUT_SECONDS, Database
+from tacit.ledger.database import LOCK_TIMEOUT_SECONDS, TAIL, Database, NextRecord, Tail
 
 _PREFIX = "sqlite:///"
+_TAIL = TAIL.format(first="?1", account="?2")
+_MOVE = "UPDATE accounts SET length = ?2 + 1, head = ?4 WHERE id = ?1"
+_ADD = "INSERT INTO history (account_id, number, body, hash) VALUES (?1, ?2, ?3, ?4)"
 _SHARES_SYNCHRONISATION = sys.platform == "linux"
 _REMEDIES = {
     "SQLITE_CANTOPEN": "Check that the folder exists and that you may write to it.",
@@ -96,6 +99,16 @@ class SqliteDatabase(Database):
         """SQLite would make an empty file, and delete the log that it finds beside it."""
         if self.is_missing():
             raise LedgerError(f"ledger={self.name!r}: there is no such file. Make one with `tacit ledger create`.")
+
+    def _append(self, pooled: sa.PoolProxiedConnection, account_id: int, first: int, next_record: NextRecord) -> None:
+        driver: Any = pooled.driver_connection
+        driver.execute("BEGIN IMMEDIATE")
+        tail = Tail.of_rows(driver.execute(_TAIL, (first, account_id)).fetchall())
+        values = (account_id, *next_record(tail))
+        driver.execute(_MOVE, values)
+        driver.execute(_ADD, values)
+        driver.commit()
+        self._make_durable()
 
     def _make_durable(self) -> None:
         if not _SHARES_SYNCHRONISATION:
