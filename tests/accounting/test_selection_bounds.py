@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from selection_oracle import best_of, both_ways, probabilities_of_counts
 
 from tacit.accounting import RenyiAccountant, dpsgd_event, epsilon
+from tacit.accounting.conversion import rdp_to_delta
 from tacit.accounting.renyi import ORDERS
 from tacit.accounting.selection import (
     Poisson,
@@ -50,6 +51,15 @@ def rare_top() -> tuple[np.ndarray, np.ndarray]:
     return np.array([1 - 1e-8, 1e-8]), np.array([1 - 1e-14, 1e-14])
 
 
+def below_a_likely_top() -> tuple[np.ndarray, np.ndarray]:
+    """A middle that one data set makes likelier by far, below a top that it makes as much less likely.
+
+    Each term of the bounds counts here: they are tight to two in a hundred.
+    """
+    one, other = np.exp([0.0, -10.0, -7.0]), np.exp([0.0, -32.0, 3.2])
+    return one / one.sum(), other / other.sum()
+
+
 def true_over_bound(
     pair: tuple[np.ndarray, np.ndarray], trials: TrialCount, claimed: TrialCount | None = None
 ) -> float:
@@ -84,7 +94,11 @@ def test_mean_is_that_of_the_definition(trials: TrialCount) -> None:
 
 
 @pytest.mark.parametrize("trials", COUNTS, ids=str)
-@pytest.mark.parametrize("pair", [nearly_tight(), nearly_tight(0.05), nearly_tight(1.1), rare_top()], ids=range(4))
+@pytest.mark.parametrize(
+    "pair",
+    [nearly_tight(), nearly_tight(0.05), nearly_tight(1.1), rare_top(), below_a_likely_top()],
+    ids=["tight", "tight, small", "tight, large", "rare top", "likely top"],
+)
 def test_true_divergence_stays_below_the_bound(pair: tuple[np.ndarray, np.ndarray], trials: TrialCount) -> None:
     assert true_over_bound(pair, trials) <= 1 + 1e-7
 
@@ -99,6 +113,36 @@ def test_true_divergence_stays_below_the_bound_for_any_toy(p: list[float], q: li
     pair = np.array(p) / sum(p), np.array(q) / sum(q)
     if both_ways(*pair, 2.0) > 1e-6:
         assert true_over_bound(pair, trials) <= 1 + 1e-7
+
+
+def with_fewer(trials: TrialCount, factor: float) -> TrialCount:
+    """Fewer trials: a larger gamma, or a smaller mean."""
+    if isinstance(trials, Poisson):
+        return Poisson(trials.mean / factor)
+    return TruncatedNegativeBinomial(trials.shape, trials.gamma * factor)
+
+
+@pytest.mark.parametrize("trials", [count for count in COUNTS if count.mean > 2], ids=str)
+def test_planted_bug_fewer_trials_counted_than_made_is_caught(trials: TrialCount) -> None:
+    """Twice the gamma, and a near miss: a quarter more."""
+    pair = below_a_likely_top()
+    assert 0.98 < true_over_bound(pair, trials) <= 1
+    assert true_over_bound(pair, trials, with_fewer(trials, 1.25)) > 1.005
+    assert true_over_bound(pair, trials, with_fewer(trials, 2)) > 1.05
+
+
+@pytest.mark.parametrize("trials", [count for count in COUNTS if count.mean > 2], ids=str)
+@pytest.mark.parametrize("pair", [nearly_tight(), rare_top(), below_a_likely_top()], ids=range(3))
+def test_delta_of_the_divergences_is_above_the_exact_privacy_curve(
+    pair: tuple[np.ndarray, np.ndarray], trials: TrialCount
+) -> None:
+    """The hockey-stick divergence of the enumerated selection, which rests on no theorem, in both directions."""
+    one = np.array([both_ways(*pair, order) for order in SOME_ORDERS])
+    divergences = selection_divergences(SOME_ORDERS, one, trials)
+    selected = [best_of(outcomes, trials) for outcomes in pair]
+    for at in (0.1, 0.5, 1.0, 2.0, 5.0, 12.0, 30.0):
+        bound = min(rdp_to_delta(order, each, at) for order, each in zip(SOME_ORDERS, divergences, strict=True))
+        assert hockey_stick(*selected, at) <= bound * (1 + 1e-7) + 1e-12
 
 
 @pytest.mark.parametrize("shape", [0.5, 1.0, 2.0])
@@ -146,6 +190,29 @@ def test_approximate_bound_holds_on_the_exact_privacy_curve(
     for at in (0.0, 0.3, 1.0, 2.0, 12.0):
         bounds = [approximate_selection_delta(lambda e: hockey_stick(*pair, e), at, e1, trials) for e1 in (0, 0.3, 0.5)]
         assert hockey_stick(*selected, at) <= min(bounds) * (1 + 1e-7) + 1e-12
+
+
+@pytest.mark.parametrize("trials", [count for count in COUNTS if not isinstance(count, Poisson)], ids=str)
+@pytest.mark.parametrize("inner", [0.0, 0.1, 0.7])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.9])
+def test_approximate_bound_begins_where_the_generating_function_says(
+    trials: TruncatedNegativeBinomial, inner: float, share: float
+) -> None:
+    """It says nothing below ln C, and C is no less than any f'(F) / f'(F') that a trial allows, by f's own series."""
+    delta = share / trials.mean
+    counts, k = probabilities_of_counts(trials, 3000)[1:], np.arange(1, 3001)
+    beyond = np.concatenate([[0.0], np.geomspace(1e-9, 1, 60)])  # 1 - F
+    beyond_other = np.minimum(1.0, math.exp(inner) * beyond + delta)
+    slopes, other_slopes = (counts * k @ (1 - places) ** (k - 1)[:, None] for places in (beyond, beyond_other))
+    begins = math.log(np.max(slopes / other_slopes))
+
+    def bound(at: float) -> float:
+        return approximate_selection_delta(lambda _: delta, at, inner, trials)
+
+    if begins > 1e-6:
+        assert bound(begins * (1 - 1e-6)) == 1
+    at_the_top = math.log(slopes[0] / other_slopes[0])
+    assert bound(max(at_the_top, (1 + trials.shape) * inner) * (1 + 1e-6)) == pytest.approx(share)
 
 
 def test_approximate_bound_is_the_pure_one_without_delta_and_counts_the_mean_with_it() -> None:

@@ -186,15 +186,22 @@ def approximate_selection_delta(
     r"""Delta of the selection at ``epsilon``, from the privacy curve :math:`\delta(\cdot)` of one trial:
 
     .. math:: \delta'(\epsilon) \le E[K]\;\delta(\epsilon - \ln C), \qquad
-        C = \Big(e^{\epsilon_1} + \frac{1-\gamma}\gamma\,\delta(\epsilon_1)\Big)^{1+\eta},
+        C = \max\Big(e^{\epsilon_1},\; 1 + \frac{1-\gamma}\gamma\,\delta(\epsilon_1)\Big)^{1+\eta},
 
     for any :math:`\epsilon_1` = ``inner_epsilon``. With delta 0 it is `pure_selection_epsilon`. Liu and Talwar (2019)
-    treat the geometric K; this form is in Koskela, Redberg and Wang 2024, https://arxiv.org/abs/2402.06701.
+    treat the geometric K; Koskela, Redberg and Wang 2024, https://arxiv.org/abs/2402.06701, have this form with
+    :math:`e^{\epsilon_1} + \frac{1-\gamma}\gamma\delta(\epsilon_1)` in the place of the larger of the two.
 
     Proof. With F the distribution function of Q in the order of selection and q its density, the selection has density
-    :math:`q f'(F)`. From :math:`1-F' \le e^{\epsilon_1}(1-F) + \delta(\epsilon_1)` follows :math:`f'(F) \le C f'(F')`,
-    and :math:`f' \le E[K]`. So :math:`q f'(F) - e^\epsilon q' f'(F') \le f'(F)(q - e^{\epsilon-\ln C} q')`, whose
-    positive part sums to :math:`E[K]\,\delta(\epsilon-\ln C)` at most. ∎
+    :math:`q f'(F)`, where :math:`f'(F) = E[K] (\gamma / (\gamma + (1-\gamma)(1-F)))^{1+\eta}` increases to E[K]. From
+    :math:`1-F' \le e^{\epsilon_1}(1-F) + \delta(\epsilon_1)` follows
+
+    .. math:: \Big(\frac{f'(F)}{f'(F')}\Big)^{\frac1{1+\eta}} \le \frac{[\gamma + (1-\gamma)\delta(\epsilon_1)] +
+        [(1-\gamma)(1-F)]\,e^{\epsilon_1}}{[\gamma] + [(1-\gamma)(1-F)]},
+
+    which lies between its value at F = 1 and :math:`e^{\epsilon_1}`, so that :math:`f'(F) \le C f'(F')`. So
+    :math:`q f'(F) - e^\epsilon q' f'(F') \le f'(F)(q - e^{\epsilon-\ln C} q')`, whose positive part sums to
+    :math:`E[K]\,\delta(\epsilon-\ln C)` at most. ∎
 
     Args:
         delta_at: one trial's delta for every epsilon of at least 0, in both directions of the relation.
@@ -208,7 +215,7 @@ def approximate_selection_delta(
     check_non_negative("epsilon", epsilon)
     check_non_negative("inner_epsilon", inner_epsilon)
     gamma = trials.gamma
-    slack = math.exp(inner_epsilon) + (1 - gamma) / gamma * delta_at(inner_epsilon)
+    slack = max(math.exp(inner_epsilon), 1 + (1 - gamma) / gamma * delta_at(inner_epsilon))
     left = epsilon - (1 + trials.shape) * math.log(slack)
     return 1.0 if left < 0 else min(1.0, trials.mean * delta_at(left))
 
