@@ -1,6 +1,7 @@
 # Every target makes .venv and installs what it needs by itself.
 PYTHON ?= python3
 EXTRAS ?= dev
+WORKERS ?= 2
 BIN := .venv/bin
 
 .PHONY: demo test test-slow check bench torture clean
@@ -15,7 +16,7 @@ demo: .venv/installed-$(EXTRAS)
 	$(BIN)/tacit train digits --epsilon 3 --delta 1e-5
 
 test: check
-	$(BIN)/python -m pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadscope
 
 test-slow: .venv/installed-$(EXTRAS)
 	$(BIN)/python -m pytest -m slow
@@ -31,7 +32,7 @@ bench: .venv/installed-$(EXTRAS)
 	$(BIN)/tacit bench accounting
 
 torture: .venv/installed-$(EXTRAS)
-	$(BIN)/python -m tacit.benchmarking.torture --kills 1000 --out results/ledger/torture.json
+	$(BIN)/python -m tacit.benchmarking.torture --kills 1000 --faults 40 --out results/ledger/torture.json
 
 clean:
 	rm -rf .venv build dist runs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

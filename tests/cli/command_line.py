@@ -11,7 +11,6 @@ from unittest import mock
 from tacit.cli import main
 
 PROGRAM = Path(sys.executable).with_name("tacit")
-WIDE = {"COLUMNS": "200"}
 
 
 def run_tacit(*arguments, cwd=None):
@@ -19,7 +18,6 @@ def run_tacit(*arguments, cwd=None):
     stdout, stderr = io.StringIO(), io.StringIO()
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(sys, "argv", ["tacit", *arguments]))
-        stack.enter_context(mock.patch.dict(os.environ, WIDE))
         stack.enter_context(contextlib.redirect_stdout(stdout))
         stack.enter_context(contextlib.redirect_stderr(stderr))
         stack.enter_context(contextlib.chdir(cwd or os.getcwd()))
@@ -38,6 +36,5 @@ def run_process(*arguments, cwd=None):
         text=True,
         timeout=120,
         cwd=cwd,
-        env={**os.environ, **WIDE},
         check=False,
     )

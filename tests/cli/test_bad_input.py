@@ -1,13 +1,12 @@
 """Bad input: exit status 2 (or 3), one clear line on standard error that names argument, value and remedy."""
 
 import json
-import os
 import signal
 import subprocess
 import time
 
 import pytest
-from command_line import PROGRAM, WIDE, run_process, run_tacit
+from command_line import PROGRAM, run_process, run_tacit
 
 QUICK = ("train", "digits", "--steps", "3", "--batch-size", "64")
 POINT = ("--sampling-rate", "0.01", "--steps", "100")
@@ -138,7 +137,6 @@ def test_ctrl_c_keeps_what_was_spent_and_says_where_it_stopped(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, **WIDE},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # where the tests run in the background
     )
     history = folder / "history.jsonl"
