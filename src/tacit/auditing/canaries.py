@@ -74,11 +74,16 @@ class Planting:
 
     def plant(self, data: DataSet) -> DataSet:
         """The data as they are trained on: canaries that are there in their places, without the places of the rest."""
+        pool = self.pool(data)
+        there = torch.ones(len(pool), dtype=torch.bool)
+        there[self.places] = self.included
+        return dataclasses.replace(data, train=Split(pool.inputs[there], pool.targets[there]))
+
+    def pool(self, data: DataSet) -> Split:
+        """The training split with every canary in its place, whatever its coin: for coins of another hand."""
         inputs, targets = data.train.inputs.clone(), data.train.targets.clone()
         inputs[self.places], targets[self.places] = self.inputs, self.targets
-        there = torch.ones(len(targets), dtype=torch.bool)
-        there[self.places] = self.included
-        return dataclasses.replace(data, train=Split(inputs[there], targets[there]))
+        return Split(inputs, targets)
 
     def facts(self) -> dict[str, Any]:
         """What a run's record may say: the kind and how many, never which."""

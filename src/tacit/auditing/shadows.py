@@ -86,6 +86,7 @@ def train_private(
     plan: DPSGD,
     optimizer: Callable[[nn.Module], torch.optim.Optimizer],
     *,
+    average_decay: float | None = None,
     seed: int = 0,
     randomness: Randomness | None = None,
     progress: Progress | None = None,
@@ -97,6 +98,7 @@ def train_private(
         plan: of each model. Its number of examples is public and the same for all, such as half the pool's, whatever
             the coins gave.
         optimizer: makes one for a model.
+        average_decay: of the average of the weights, which then is the model; the last weights without.
         seed: of the first weights of the first model; each further one has the next.
         randomness: the source of noise and sampling; keyed by the operating system unless given.
     """
@@ -111,6 +113,7 @@ def train_private(
             Split(*pool[rows]),
             plan,
             optimizer=optimizer(model),
+            average_decay=average_decay,
             randomness=own,
             execution=Execution(preflight=number == 0, compile=False),
         )

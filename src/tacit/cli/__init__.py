@@ -10,7 +10,22 @@ from typing import Any
 
 import typer
 
-from tacit.cli import account, bench, calibrate, data, ledger, linear, pate, query, recipe, report, schema, sweep, train
+from tacit.cli import (
+    account,
+    audit,
+    bench,
+    calibrate,
+    data,
+    ledger,
+    linear,
+    pate,
+    query,
+    recipe,
+    report,
+    schema,
+    sweep,
+    train,
+)
 from tacit.cli.console import Interrupted, err, out
 from tacit.core.errors import BudgetExceededError, TacitError
 
@@ -32,6 +47,7 @@ app.add_typer(recipe.app, name="recipe", help="Published results again, with see
 app.add_typer(data.app, name="data", help="Named data sets and where they come from.")
 app.add_typer(schema.app, name="schema", help="The public facts about a table, as a file to fill in.")
 app.add_typer(ledger.app, name="ledger", help="Budgets of data sets and what was spent of them.")
+app.command("audit")(audit.audit)
 app.command("report")(report.report)
 app.add_typer(bench.app, name="bench", help="tacit beside plain training and its peers, in one run.")
 
@@ -52,6 +68,7 @@ _FIRST_STEPS = """\
   tacit query histogram people.csv --column age --bins 18,30,45,60,93 --epsilon 0.5
                                                 a private statistic, with its interval
   tacit sweep digits --over clip=0.1,0.5,1,2    accuracy against anything that may be changed
+  tacit audit digits --epsilon 2                tries to break private and plain models, side by side
   tacit recipe list                             published results that one command measures again
   tacit account dpsgd --sampling-rate 0.01 --noise-multiplier 4 --steps 10000 --delta 1e-5
                                                 what a training run costs, under each accountant

@@ -63,13 +63,14 @@ class RunFolder:
         partial.write_text(text + "\n", encoding="utf-8")
         os.replace(partial, self.path / "run.json")
 
-    def write_private(self, name: str, content: bytes) -> None:
-        """Writes a file that its owner alone can read, in one piece."""
+    def write_private(self, name: str, content: bytes) -> Path:
+        """Writes a file that its owner alone can read, in one piece, and says where it is."""
         partial = self.path / f".{name}.part"
         partial.unlink(missing_ok=True)  # another's permissions would stay
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
         os.replace(partial, self.path / name)
+        return self.path / name
 
     def append_history(self, point: dict[str, Any]) -> None:
         """Adds a line to history.jsonl."""

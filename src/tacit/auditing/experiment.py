@@ -1,0 +1,272 @@
+r"""The whole experiment on a data set: plain and private models side by side, under the same attacks.
+
+Records of the training split, some of whose places were given to canaries, make a pool. Every record and every canary
+joins every model by a fair coin of its own. N + 1 models are trained plainly and as many in private, by the plan's own
+code. Each model is attacked in its turn, with the N others as its shadow models; and the coins of the canaries of all
+models are guessed, which bounds epsilon from below. Beside them the plan runs once on Dirac gradients, which its noise
+protects least, seen at every step.
+
+**Why the models' coins may be counted together.** Training all models is one mechanism. A coin decides about one canary
+in one model, so that two outcomes of it differ in one record of one model's data: the mechanism has the guarantee of a
+single training for every coin, and the theorem for one run holds for all of them. The scores are computed from what the
+models say, and never from coins, not even those of other models: a score that knew these could make many guesses right
+or wrong together.
+
+**Nothing here is published.** Plain models have no guarantee and private ones were charged to no budget; no model is
+kept, and all that is found out is for the owner of the data.
+"""
+
+import copy
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from tacit import models
+from tacit.auditing.attacks.leave_one_out import ATTACKS, attack_each
+from tacit.auditing.attacks.observations import BoolArray, Observations
+from tacit.auditing.black_box import CanaryEvidence
+from tacit.auditing.canaries import DEFAULT_KIND, Planting, plant
+from tacit.auditing.findings import Attack, Claim, Finding
+from tacit.auditing.lower_bounds import LowerBound
+from tacit.auditing.roc import FloatArray
+from tacit.auditing.shadows import Answers, fair_memberships, observe, train_plain, train_private
+from tacit.auditing.white_box import run_on_dirac_canaries
+from tacit.core.errors import InputError
+from tacit.core.randomness import Randomness
+from tacit.core.validation import check_count, check_open_unit, check_positive
+from tacit.datasets import DataSet, Split
+from tacit.plan import DPSGD
+from tacit.training import Settings, default_settings
+from tacit.training.ensemble import Fitting
+from tacit.training.optimizers import make_optimizer
+from tacit.training.threads import threads_for
+
+STAGES = ("private models", "plain models", "attacks")
+Progress = Callable[[str, float], None]
+"""Told what goes on, and the share of it that is done."""
+
+_FEWEST_SHADOWS = 4
+_CANARY_SHARE, _MOST_CANARIES = 8, 1000
+_PLAIN_BATCH = 64
+_DIRAC_CANARIES = 50_000
+_LARGEST_DELTA = 1e-5
+_FIRST = "lira-online-fixed"  # which counts; the others are shown beside it
+
+
+@dataclasses.dataclass(frozen=True)
+class AuditSettings:
+    """What is done.
+
+    Attributes:
+        epsilon, delta: the claim of the private models.
+        training: how private models are trained. Half of the pool is trained on, in lots of half the size.
+        canaries, canary_kind: see `tacit.auditing.canaries.plant`.
+        shadows: N, the shadow models of each target.
+        plain_epochs: how often a plain model sees its records.
+        confidence: of bounds and intervals.
+    """
+
+    epsilon: float
+    delta: float
+    training: Settings
+    canaries: int
+    canary_kind: str
+    shadows: int
+    plain_epochs: int
+    confidence: float
+
+    def __post_init__(self) -> None:
+        check_positive("epsilon", self.epsilon, remedy="An audit tests a claim that may be wrong, such as 2.")
+        check_open_unit("confidence", self.confidence, remedy="Usual is 0.95.")
+        check_count("shadows", self.shadows, minimum=_FEWEST_SHADOWS, remedy="Attacks take a spread from them.")
+        check_count("plain_epochs", self.plain_epochs)
+
+    @classmethod
+    def for_data(
+        cls,
+        data: DataSet,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        model: str | None = None,
+        steps: int | None = None,
+        canaries: int | None = None,
+        canary_kind: str | None = None,
+        shadows: int | None = None,
+        plain_epochs: int | None = None,
+        confidence: float = 0.95,
+    ) -> "AuditSettings":
+        """What suits a data set, by public facts about it, where nothing else is told."""
+        examples = len(data.train)
+        return cls(
+            epsilon=3.0 if epsilon is None else epsilon,
+            delta=min(_LARGEST_DELTA, 0.1 / examples) if delta is None else delta,
+            training=default_settings(data, model).changed(model=model, steps=steps),
+            canaries=min(_MOST_CANARIES, examples // _CANARY_SHARE) if canaries is None else canaries,
+            canary_kind=canary_kind or DEFAULT_KIND,
+            shadows=16 if shadows is None else shadows,
+            plain_epochs=60 if plain_epochs is None else plain_epochs,
+            confidence=confidence,
+        )
+
+    def plan(self, examples: int) -> DPSGD:
+        """Of each private model. The number of examples is half of the pool's, whatever the coins give it."""
+        half = max(1, examples // 2)
+        return DPSGD(
+            expected_batch_size=min(half, max(1, self.training.batch_size // 2)),
+            examples=half,
+            steps=self.training.steps_for(examples),
+            clipping=self.training.clipping_rule(),
+            delta=self.delta,
+            epsilon=self.epsilon,
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AuditResult:
+    """What came out, for the owner of the data.
+
+    Attributes:
+        private, plain: what each kind of model gave away.
+        white_box: what the private plan gives away to whoever sees the gradient of every step, on gradients that are as
+            bad as can be. No record is looked at: it tests the code and the plan, and may be published.
+    """
+
+    private: Finding
+    plain: Finding
+    white_box: LowerBound
+
+    def to_dict(self) -> dict[str, Any]:
+        """The private models' values, with those of the plain ones under ``plain``."""
+        values = self.private.to_dict()
+        return {
+            **values,
+            "white_box": self.white_box.to_dict(),
+            "plain": self.plain.to_dict(),
+            "private": [*values["private"], "test_accuracy", "plain"],
+        }
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AuditExperiment:
+    """An experiment that was found possible, with its canaries made; `run` trains, attacks and bounds.
+
+    Attributes:
+        settings, plan: what is done.
+        planting: the canaries. Their own coins are not used: every model has others.
+        pool, test: records and canaries, and the test split, on the device to train on.
+        network: the first weights of all models. They are public, as every run's are: what is the same in all models
+            would only hide what differs.
+        randomness: of coins, noise and sampling.
+    """
+
+    settings: AuditSettings
+    plan: DPSGD
+    planting: Planting
+    pool: Split
+    test: Split
+    network: nn.Module
+    randomness: Randomness
+
+    @classmethod
+    def prepare(
+        cls, data: DataSet, settings: AuditSettings, randomness: Randomness, device: torch.device
+    ) -> "AuditExperiment":
+        """Calibrates the noise and makes the canaries; refuses what cannot be done."""
+        if data.task != "classification":
+            raise InputError(
+                f"dataset={data.name!r}: is a regression, and the attacks read class probabilities. Train a run with "
+                "--canaries M and audit that."
+            )
+        plan = settings.plan(len(data.train))
+        planting = plant(data, settings.canaries, settings.canary_kind, randomness, neighbours=plan.neighbours)[1]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            network = models.build(settings.training.model, data.input_shape, data.classes, columns=data.columns)
+        pool, test = (_moved(split, device) for split in (planting.pool(data), data.test))
+        return cls(settings, plan, planting, pool, test, network, randomness)
+
+    def run(self, progress: Progress | None = None) -> AuditResult:
+        """Trains all models, attacks each in its turn, and guesses the coins of all canaries."""
+        tell = progress or (lambda _doing, _share: None)
+        private_stage, plain_stage, attack_stage = STAGES
+        coins = fair_memberships(self.settings.shadows + 1, len(self.pool), self.randomness, "audit")
+        private = self._train_private(coins, lambda share: tell(private_stage, share))
+        plain = self._train_plain(coins, lambda share: tell(plain_stage, share))
+        found = self._finding("private", self.settings.epsilon, private, coins)
+        tell(attack_stage, 0.5)
+        result = AuditResult(found, self._finding("plain", math.inf, plain, coins), self._white_box())
+        tell(attack_stage, 1.0)
+        return result
+
+    def _white_box(self) -> LowerBound:
+        seen = run_on_dirac_canaries(self.plan, _DIRAC_CANARIES, randomness=self.randomness)
+        return seen.bound(self.settings.confidence)
+
+    def _build(self) -> nn.Module:
+        return copy.deepcopy(self.network)
+
+    def _train_private(self, coins: BoolArray, progress: Callable[[float], None]) -> Answers:
+        training, plan = self.settings.training, self.plan
+        bound = plan.clipping.bind({name: p.numel() for name, p in self.network.named_parameters()}).total
+        noise_scale = plan.noise_multiplier * bound / plan.expected_batch_size
+
+        def optimizer(model: nn.Module) -> torch.optim.Optimizer:
+            return make_optimizer(
+                training.optimizer, model.parameters(), training.learning_rate, noise_scale=noise_scale
+            )
+
+        with threads_for(self.network, plan.expected_batch_size):
+            return train_private(
+                self._build,
+                self.pool,
+                coins,
+                plan,
+                optimizer,
+                average_decay=training.average,
+                randomness=self.randomness,
+                progress=progress,
+            )
+
+    def _train_plain(self, coins: BoolArray, progress: Callable[[float], None]) -> Answers:
+        steps = max(1, self.settings.plain_epochs * self.plan.examples // _PLAIN_BATCH)
+        how = Fitting(steps=steps, batch_size=_PLAIN_BATCH)
+        return train_plain(self._build, self.pool, coins, how, progress=progress)
+
+    def _finding(self, name: str, epsilon: float, answers: Answers, coins: BoolArray) -> Finding:
+        claim, confidence = Claim(epsilon, self.settings.delta), self.settings.confidence
+        seen = observe(answers, self.pool, coins)
+        canary = np.zeros(len(self.pool), dtype=np.bool_)
+        canary[self.planting.places.numpy()] = True
+        people = Observations(seen.confidence[:, :, ~canary], seen.member[:, ~canary])
+        names = [_FIRST, *(other for other in ATTACKS if other != _FIRST)]
+        scores = _unlike_the_others(seen.confidence[:, 0, canary])
+        return Finding(
+            name=name,
+            claim=claim,
+            confidence=confidence,
+            canaries=CanaryEvidence.of(
+                self.planting, scores, coins[:, canary], delta=claim.delta, confidence=confidence
+            ),
+            attacks=[Attack(each, attack_each(people, ATTACKS[each])) for each in names],
+            paid_for=False,
+            test_accuracy=float((answers(self.test.inputs).argmax(2) == self.test.targets).double().mean()),
+        )
+
+
+def _moved(split: Split, device: torch.device) -> Split:
+    return Split(split.inputs.to(device), split.targets.to(device))
+
+
+def _unlike_the_others(said: FloatArray) -> FloatArray:
+    """How much surer of a canary each model is than all models are on average: ``[models, canaries]``.
+
+    What they have in common is how hard the canary is. It is taken from what the models say alone, not from the coins.
+    """
+    found: FloatArray = said - said.mean(axis=0)
+    return found

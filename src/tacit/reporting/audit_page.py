@@ -1,0 +1,129 @@
+"""The page of an audit: one HTML file that needs nothing else, for the owner of the data."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tacit.reporting.audit_figures import epsilon_ranges, roc_curves, score_histograms
+from tacit.reporting.rendering import Headline, display, fill, moment
+
+Values = Mapping[str, Any]
+
+
+def render_audit(record: Values) -> str:
+    """The page as text, from the record of `tacit audit`."""
+    findings = record["findings"]
+    drawings = [
+        roc_curves(findings, of_records=True),
+        epsilon_ranges(findings),
+        roc_curves(findings, of_records=False),
+        score_histograms(findings, of_records=False),
+        score_histograms(findings, of_records=True),
+    ]
+    return fill(
+        "audit.html",
+        {
+            "record": record,
+            "audited": findings[0],
+            "verdict": _verdict(findings[0]),
+            "publishable": "epsilon_lower" not in record["private"],
+            "headlines": _headlines(record),
+            "drawings": [drawing for drawing in drawings if drawing is not None],
+            "attacks": [_attack_cells(finding, attack) for finding in findings for attack in finding["attacks"]],
+            "bounds": _bounds(record),
+            "provenance": _provenance(record),
+        },
+    )
+
+
+def _verdict(finding: Values) -> str:
+    confidence = f"{100 * finding['confidence']:g} %"
+    lower = f"epsilon is at least {finding['epsilon_lower']:.4g} at delta {finding['delta']:g}"
+    if finding["epsilon_claimed"] is None:
+        return f"Nothing is claimed. With {confidence} confidence {lower}."
+    claimed = f"{finding['epsilon_claimed']:.4g}"
+    if finding["refuted"]:
+        return (
+            f"The claim of epsilon {claimed} is refuted: with {confidence} confidence {lower}. A true claim is accused "
+            f"in at most {100 - 100 * finding['confidence']:.3g} of 100 audits."
+        )
+    most = f"{finding['epsilon_largest']:.4g}"
+    if finding["epsilon_lower"] == 0:
+        return f"Nothing was shown against the claim of epsilon {claimed}. At most {most} could have been shown."
+    return (
+        f"The claim of epsilon {claimed} was not refuted: with {confidence} confidence {lower}. At most {most} could "
+        "have been shown."
+    )
+
+
+def _headlines(record: Values) -> list[Headline]:
+    findings = record["findings"]
+    first = findings[0]
+    canaries = first["canaries"]
+    claimed = "none" if first["epsilon_claimed"] is None else display(first["epsilon_claimed"])
+    several = "" if canaries["coins"] == canaries["count"] else f", {canaries['coins']:,} coins"
+    headlines = [
+        Headline("Claimed epsilon", claimed, f"delta {display(first['delta'])}"),
+        Headline(
+            "Audited epsilon",
+            f"≥ {first['epsilon_lower']:.3g}",
+            f"{100 * first['confidence']:g} % confidence; {first['epsilon_largest']:.3g} could have been shown",
+        ),
+        *_white_box(record),
+        Headline("Canaries", display(canaries["count"]), f"{canaries['kind']}{several}"),
+    ]
+    if first["auc"] is not None:
+        detail = _beside(findings, lambda finding: f"{finding['auc']:.3f}")
+        headlines.append(Headline("AUC on records", f"{first['auc']:.3f}", f"{first['attacks'][0]['name']}{detail}"))
+    if first["test_accuracy"] is not None:
+        detail = _beside(findings, _accuracy)
+        headlines.append(Headline("Test accuracy", _accuracy(first), f"mean over the models{detail}"))
+    return headlines
+
+
+def _white_box(record: Values) -> list[Headline]:
+    bound = record.get("white_box")
+    return [Headline("White box", f"≥ {bound['epsilon']:.3g}", "every step seen, Dirac gradients")] if bound else []
+
+
+def _beside(findings: Sequence[Values], told: Callable[[Values], str]) -> str:
+    return "".join(f"; {finding['name']} {told(finding)}" for finding in findings[1:])
+
+
+def _accuracy(finding: Values) -> str:
+    return f"{100 * finding['test_accuracy']:.1f} %"
+
+
+def _attack_cells(finding: Values, attack: Values) -> list[str]:
+    area = attack["auc"]
+    cells = [finding["name"], attack["name"], f"{area['value']:.3f} ({area['low']:.3f} to {area['high']:.3f})"]
+    return [*cells, *(_rate_cell(point) for point in attack["tpr_at_fpr"])]
+
+
+def _rate_cell(point: Values) -> str:
+    if not point["enough_non_members"]:
+        return "too few non-members"
+    rate = point["tpr"]
+    under = "" if point["ceiling"] >= 1 else f", ceiling {_percent(point['ceiling'])}"
+    return f"{_percent(rate['value'])} ({_percent(rate['low'])} to {_percent(rate['high'])}){under}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def _bounds(record: Values) -> list[list[str]]:
+    rows = [(finding["name"], bound) for finding in record["findings"] for bound in finding["bounds"]]
+    if record.get("white_box"):
+        rows.append(("private, white box", record["white_box"]))
+    return [[name, bound["method"], f"{bound['epsilon']:.4g}", f"{bound['largest']:.4g}"] for name, bound in rows]
+
+
+def _provenance(record: Values) -> list[tuple[str, str]]:
+    rows = [
+        ("Audited", record["subject"]),
+        ("Created", moment(record["created"])),
+        ("Command", record["command"]),
+        ("Versions", display(record["versions"])),
+        ("Hardware", display(record["hardware"])),
+    ]
+    return [(label, value) for label, value in rows if value]
