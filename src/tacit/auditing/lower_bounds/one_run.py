@@ -68,7 +68,7 @@ def one_run_bound(
         delta=delta,
         confidence=confidence,
         largest=max(bound(each.total, each.total) for each in tried),
-        method=f"one run, {evidence.canaries} canaries, {len(tried)} numbers of guesses (Steinke et al. 2023)",
+        method=f"one run, {evidence.canaries} canaries, best of {len(tried)} numbers of guesses (Steinke et al. 2023)",
     )
 
 

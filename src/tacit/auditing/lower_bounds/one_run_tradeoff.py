@@ -22,8 +22,9 @@ of v right guesses is impossible if it demands a :math:`P_0` above 1.
 Nothing is assumed about how canaries act together. The price: a mechanism may be at its worst for all of them at once,
 in a few runs among a hundred, and a bound that holds for every mechanism must allow for that. Whoever runs a mechanism
 with probability :math:`\kappa` and else releases nothing turns :math:`(\epsilon, \delta/\kappa)` into
-:math:`(\epsilon, \delta)`. So, whatever the method and the number of canaries, a bound of confidence 0.95 on every
-mechanism exceeds :math:`\epsilon(\delta/\kappa)` with a chance of at most :math:`0.05/\kappa`. See
+:math:`(\epsilon, \delta)`. So, whatever the method and the number of canaries, a bound of confidence 0.95 that holds
+for every :math:`(\epsilon, \delta)`-DP mechanism exceeds :math:`\epsilon(\delta/\kappa)` with a chance of at most
+:math:`0.05/\kappa`; a trade-off function, which bounds rarer events too, softens this a little. See
 `independent_guesses_bound` for what more can be said of a mechanism whose noise is independent.
 """
 
@@ -79,7 +80,7 @@ def one_run_tradeoff_bound(
         confidence=confidence,
         largest=family.epsilon(largest, delta),
         method=(
-            f"one run, {evidence.canaries} canaries, {len(tried)} numbers of guesses, {family.describe()} "
+            f"one run, {evidence.canaries} canaries, best of {len(tried)} numbers of guesses, {family.describe()} "
             "(Mahloujifar et al. 2024)"
         ),
     )
