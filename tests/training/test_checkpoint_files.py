@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import resource
+import shutil
 import signal
 import stat
 import struct
@@ -341,6 +342,107 @@ def test_numbers_that_cannot_be_are_refused(stopped, tmp_path, field, value):
 @pytest.mark.parametrize("claim", [10**9, 2**40])
 def test_a_header_that_claims_to_be_huge_is_refused(stopped, claim):
     refused(stopped, struct.pack("<Q", claim) + stopped[3][8:])
+
+
+NESTED = b"[" * 100_000
+CONTENTS = (
+    st.binary(max_size=200)
+    | JSON.map(lambda value: json.dumps(value).encode())
+    | st.builds(
+        lambda step, digest: f"{step} {digest}\n".encode(), st.integers(0, 10**30), st.text("0123abc ", max_size=40)
+    )
+    | st.sampled_from([b"", NESTED, b"9" * 5000 + b" " + b"0" * 32 + b"\n", b"\x80\x04.", bytes(300)])
+)
+
+
+def ends(stopped, tmp_path, name, change, uninterrupted):
+    """A copy of the stopped run with one file changed goes on exactly, or is refused with nothing drawn or charged."""
+    shutil.copytree(stopped[0].parent, tmp_path, dirs_exist_ok=True)
+    folder, account = tmp_path / "checkpoint", Ledger.open(tmp_path / "ledger.db").account("d")
+    path, before, seen = folder / name, account.entries(), []
+    path.touch(mode=0o600)
+    path.write_bytes(change(path.read_bytes()))
+    refusal = ""
+    try:
+        result = train(folder, account, seen, resume=True)
+    except TacitError as error:
+        refusal = str(error)
+    if refusal:
+        assert "\n" not in refusal
+        assert ". " in refusal
+        assert seen == []
+        assert account.entries() == before
+        return "refused"
+    assert [entry.steps_charged for entry in account.entries()] == [plan().steps]
+    for key, value in result.model.state_dict().items():
+        assert torch.equal(value, uninterrupted[key])
+    return "continued"
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("whole")).model.state_dict()
+
+
+STRANGERS = ("key.part", "state-0000-000000099.safetensors", "state-0000-000000004.safetensors.part", "sums-0001", "x")
+
+
+def test_the_files_that_are_fuzzed_are_all_that_there_are(stopped):
+    """A new kind of file has to be added here."""
+    assert sorted(path.name for path in stopped[0].iterdir()) == ["key", "lock", stopped[2], "sums-0000"]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_file_of_the_folder_may_hold_anything(stopped, tmp_path_factory, uninterrupted, data):
+    name = data.draw(st.sampled_from(["key", "lock", "sums-0000", *STRANGERS]))
+    content = data.draw(CONTENTS)
+
+    def change(whole):
+        kind = data.draw(st.sampled_from(["whole", "other", "flip", "cut", "added"]))
+        place = data.draw(st.integers(0, max(0, len(whole) - 1)))
+        flipped = bytes([whole[place] ^ data.draw(st.integers(1, 255))]) if whole else b""
+        return {
+            "whole": whole,
+            "other": content,
+            "flip": whole[:place] + flipped + whole[place + 1 :],
+            "cut": whole[:place],
+            "added": whole + content,
+        }[kind]
+
+    ends(stopped, tmp_path_factory.mktemp("fuzz"), name, change, uninterrupted)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "expected"),
+    [
+        ("key", lambda whole: whole, "continued"),
+        ("key", lambda whole: b"", "refused"),
+        ("key", lambda whole: NESTED, "refused"),
+        ("key", lambda whole: json.dumps({**json.loads(whole), "key": "00" * 32}).encode(), "refused"),
+        ("key", lambda whole: json.dumps({**json.loads(whole), "key": "00" * 31}).encode(), "refused"),
+        ("sums-0000", lambda whole: b"", "continued"),
+        ("sums-0000", lambda whole: whole[:-5], "continued"),
+        ("sums-0000", lambda whole: b"3 " + b"0" * 32 + b"\n", "refused"),
+        ("sums-0000", lambda whole: b"9" * 5000 + b" " + b"0" * 32 + b"\n" + whole, "continued"),
+        ("lock", lambda whole: b"anything", "continued"),
+        ("state-0000-000000099.safetensors", lambda whole: b"nothing", "continued"),
+    ],
+)
+def test_what_each_change_ends_in(stopped, tmp_path, uninterrupted, name, change, expected):
+    assert ends(stopped, tmp_path, name, change, uninterrupted) == expected
+
+
+@pytest.mark.parametrize("name", ["key", "lock", "sums-0000", "state-0000-000000003.safetensors"])
+def test_a_folder_in_the_place_of_a_file_is_refused(stopped, tmp_path, name):
+    shutil.copytree(stopped[0].parent, tmp_path, dirs_exist_ok=True)
+    path, account = tmp_path / "checkpoint" / name, Ledger.open(tmp_path / "ledger.db").account("d")
+    path.unlink()
+    path.mkdir()
+    before = account.entries()
+    with pytest.raises(InputError, match=r"checkpoint=.*\. "):
+        train(tmp_path / "checkpoint", account, resume=True)
+    assert account.entries() == before
 
 
 @given(

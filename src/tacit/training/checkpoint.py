@@ -147,7 +147,7 @@ class Store:
             values = json.loads(text)
             found = values["schema"], values["run"], values["stretch"]
             return bytes.fromhex(values["key"]) if found == (_KEY_SCHEMA, run, stretch) else None
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             return None
 
     def destroy_key(self) -> None:

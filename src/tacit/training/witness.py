@@ -8,9 +8,11 @@ It outlives the process (a kill), and not always the machine (a power loss, wher
 the fingerprints of data, plan and code stand alone.
 """
 
+import contextlib
 import errno
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from torch import Tensor
@@ -18,6 +20,8 @@ from torch import Tensor
 from tacit.core.errors import InputError
 from tacit.core.randomness import Randomness
 from tacit.training.fingerprint import digest_tensors
+
+_LINE = re.compile(r"(\d{1,12}) ([0-9a-f]{32})", re.ASCII)
 
 
 class Witness:
@@ -30,7 +34,8 @@ class Witness:
 
     def __init__(self, path: Path, randomness: Randomness) -> None:
         self._path, self._key = path, randomness.device_key("witness")
-        self._known, torn = _read(path)
+        with self._refusal():
+            self._known, torn = _read(path)
         if torn:
             self._append("\n")  # what follows must not join a line that a power loss cut short
 
@@ -38,7 +43,8 @@ class Witness:
         """Drops what is known of this step and all later ones, none of whose noise was drawn."""
         kept = {known: digest for known, digest in self._known.items() if known < step}
         if kept != self._known:
-            self._path.write_text("".join(_line(known, digest) for known, digest in kept.items()), encoding="ascii")
+            with self._refusal():
+                self._path.write_text("".join(_line(known, digest) for known, digest in kept.items()), encoding="ascii")
             self._known = kept
 
     def __call__(self, step: int, sums: Mapping[str, Tensor]) -> None:
@@ -60,17 +66,22 @@ class Witness:
             )
 
     def _append(self, line: str) -> None:
-        try:
+        with self._refusal():
             descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
                 if os.write(descriptor, line.encode("ascii")) < len(line):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             finally:
                 os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _refusal(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise InputError(
-                f"checkpoint={str(self._path.parent)!r}: cannot be written ({error.strerror}); no noise was drawn for "
-                "this step. Make room and resume."
+                f"checkpoint={str(self._path.parent)!r}: {self._path.name} cannot be used ({error.strerror}); no noise "
+                "was drawn for this step. Make room, or take back what you may write, and resume."
             ) from error
 
 
@@ -84,5 +95,5 @@ def _read(path: Path) -> tuple[dict[int, str], bool]:
         *lines, rest = path.read_text(encoding="ascii", errors="replace").split("\n")
     except FileNotFoundError:
         return {}, False
-    parts = [line.split(" ") for line in lines]
-    return {int(part[0]): part[1] for part in parts if len(part) == 2 and part[0].isdecimal()}, bool(rest)
+    found = [match for line in lines if (match := _LINE.fullmatch(line)) is not None]
+    return {int(match[1]): match[2] for match in found}, bool(rest)
