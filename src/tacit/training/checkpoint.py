@@ -199,7 +199,7 @@ class Store:
             ) from None
         except (OSError, SafetensorError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-            full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            full = any(os.strerror(code) in reason for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
             remedy = "Make room, then resume." if full else "Choose a folder of your own on a disk with room."
             raise InputError(f"checkpoint={str(self.folder)!r}: cannot be written ({reason}). {remedy}") from error
 
