@@ -142,9 +142,9 @@ def test_a_ledger_from_the_future_is_refused(path: Path) -> None:
     connection.execute("UPDATE tacit_ledger SET schema_version = ?", (SCHEMA_VERSION + 1,))
     connection.commit()
     connection.close()
-    with pytest.raises(LedgerError, match=r"version 3.*Install a newer tacit"):
+    with pytest.raises(LedgerError, match=rf"version {SCHEMA_VERSION + 1}.*Install a newer tacit"):
         Ledger.open(path)
-    with pytest.raises(LedgerError, match=r"version 3.*Install a newer tacit"):
+    with pytest.raises(LedgerError, match=rf"version {SCHEMA_VERSION + 1}.*Install a newer tacit"):
         Ledger.create(path, dataset="b", budget=BUDGET)
 
 

@@ -11,12 +11,12 @@ from tacit.core.errors import BudgetExceededError, InputError, LedgerError, Unsu
 from tacit.core.privacy import Budget, Neighbours, PrivacyUnit
 from tacit.core.validation import check_count
 from tacit.ledger.entries import Entry
-from tacit.ledger.gate import GATES, Adaptive, Events, Gate, under_both_rules
+from tacit.ledger.gate import GATES, Adaptive, Gate, under_both_rules
 from tacit.ledger.history import History
 from tacit.ledger.journal import Journal, Record
 from tacit.ledger.reservation import LedgerReservation, Reservation
 from tacit.ledger.resumption import ResumedReservation, check_resumable
-from tacit.ledger.spending import EventFor, encode_event
+from tacit.ledger.spending import EventFor, Events, encode_event
 from tacit.ledger.terms import Rule, Terms
 
 
@@ -85,7 +85,8 @@ class Account:
 
         One transaction adds up every entry that counts (reserved and committed, never released) and
         ``event_for(steps)`` by the account's rule and compares with the budget, holding the account's lock, so that
-        two runs cannot both take the last of it.
+        two runs cannot both take the last of it. On PostgreSQL such a transaction also notes how many more of the event
+        would fit, and for a second after it has verified the history a process takes from that note at once.
 
         Args:
             event_for: the event of the first k steps, for k from 1 to ``steps``; see `repeated`.
@@ -105,11 +106,18 @@ class Account:
         self._check_terms(neighbours, unit)
         requested = encode_event(event_for(steps))
 
-        def record(history: History) -> Record:
-            self._check_budget(history.counted, requested)
-            return {"kind": "reserved", "run": run, "note": note, "steps": steps, "event": requested}
+        record = {"kind": "reserved", "run": run, "note": note, "steps": steps, "event": requested}
+        counted: Events = Counter()
 
-        return LedgerReservation(self._journal, self._journal.append(record), event_for, steps)
+        def checked(history: History) -> Record:
+            self._check_budget(history.counted, requested)
+            counted.update(history.counted + Counter([requested]))
+            return record
+
+        number = self._journal.append_allowed(record)
+        if number is None:
+            number = self._journal.append(checked, lambda: self._gate.spare(counted))
+        return LedgerReservation(self._journal, number, event_for, steps)
 
     def resume(
         self, reservation: int, event_for: EventFor, *, steps_done: int, steps_begun: int | None = None

@@ -10,7 +10,7 @@ import contextlib
 import datetime
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -54,7 +54,32 @@ TAIL = """
     WHERE accounts.id = {account} ORDER BY history.number
 """
 
-NextRecord = Callable[[Tail], StoredRecord]
+
+class Addition(NamedTuple):
+    """A record to add.
+
+    Attributes:
+        record: what is stored.
+        allowances: how many more of an event, by its `event_key`, fit beside all that counts with this record; None
+            where the allowances before still hold.
+        not_before: records that are allowed must not be older.
+    """
+
+    record: StoredRecord
+    allowances: Mapping[str, int] | None
+    not_before: str
+
+
+class AllowedRecord(NamedTuple):
+    """A record to add without a look at the history, if an allowance for its event is left."""
+
+    event_key: str
+    body: str
+    created: str
+    not_before: str
+
+
+NextRecord = Callable[[Tail], Addition]
 """Makes the next record of an account whose history cannot change meanwhile."""
 
 
@@ -85,6 +110,12 @@ class Database(abc.ABC):
         with self._translated_errors(), self._reader().begin() as connection:
             yield connection
 
+    def tail(self, account_id: int, first: int = 0) -> Tail:
+        """The records of an account from a number on, and where they should end."""
+        query = sa.text(TAIL.format(first=":first", account=":account"))
+        with self.read() as connection:
+            return Tail.of_rows(list(map(tuple, connection.execute(query, {"first": first, "account": account_id}))))
+
     @contextlib.contextmanager
     def write(self) -> Iterator[sa.Connection]:
         """A transaction that is durable once the block ends, and undone if the block raises."""
@@ -102,11 +133,14 @@ class Database(abc.ABC):
             next_record: called with the account locked; if it raises, nothing is written.
         """
         with self._translated_errors():
-            pooled = self._writer().raw_connection()
-            try:
-                self._append(pooled, account_id, first, next_record)
-            finally:
-                pooled.close()  # undoes what was not committed
+            self._append(self._writer().raw_connection(), account_id, first, next_record)
+
+    def append_allowed(self, account_id: int, wanted: AllowedRecord) -> int | None:  # noqa: ARG002
+        """Add one record by an allowance, durable on return, and give its number; None where nothing was written.
+
+        A shortcut that a database need not have.
+        """
+        return None
 
     @abc.abstractmethod
     def is_missing(self) -> bool:
@@ -128,7 +162,7 @@ class Database(abc.ABC):
 
     @abc.abstractmethod
     def _append(self, pooled: sa.PoolProxiedConnection, account_id: int, first: int, next_record: NextRecord) -> None:
-        """`append` on one connection; what it leaves uncommitted is undone."""
+        """`append` on a connection, which it gives back."""
 
     @abc.abstractmethod
     def _make_durable(self) -> None:

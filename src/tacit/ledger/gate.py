@@ -8,48 +8,31 @@ from collections import Counter
 from tacit.accounting.filters import NO_COST, RenyiCost, RenyiFilter, RenyiOdometer, renyi_cost
 from tacit.core.errors import UnsupportedError
 from tacit.core.privacy import Budget
-from tacit.ledger.spending import compose, decode_event, unit_epsilon
+from tacit.ledger.spending import Events, compose, decode_event, unit_epsilon
 from tacit.ledger.terms import Rule, Terms
-
-Events = Counter[str]
-"""How often each encoded event counts."""
-
 
 # A filter prepares its orders once; an account asks the same one at every reservation.
 _filter = functools.lru_cache(maxsize=64)(RenyiFilter)
 
 
 class Gate(abc.ABC):
-    """One rule for one account's terms."""
-
-    def __init__(self, terms: Terms) -> None:
-        self._terms = terms
-
-    @abc.abstractmethod
-    def epsilon(self, events: Events, delta: float) -> float:
-        """What the events cost together at delta; infinite where no bound is finite."""
-
-    @abc.abstractmethod
-    def admits(self, events: Events, budget: Budget) -> bool:
-        """Whether the budget holds the events."""
-
-
-class FixedPlan(Gate):
-    """Privacy loss distributions of everything together; Rényi divergences where those do not cover an event.
+    """One rule for one account's terms.
 
     A composition that was found to fit is remembered: every part of it fits too. Each time one is looked for, a little
     more than was asked for is tried, so that many small reservations need few computations.
     """
 
     def __init__(self, terms: Terms) -> None:
-        super().__init__(terms)
+        self._terms = terms
         self._fits: Events = Counter()
         self._ahead = 0
 
+    @abc.abstractmethod
     def epsilon(self, events: Events, delta: float) -> float:
-        return unit_epsilon(compose(events), delta, neighbours=self._terms.neighbours, unit=self._terms.unit)
+        """What the events cost together at delta; infinite where no bound is finite."""
 
     def admits(self, events: Events, budget: Budget) -> bool:
+        """Whether the budget holds the events."""
         if events <= self._fits:
             return True
         if self._ahead:
@@ -61,11 +44,29 @@ class FixedPlan(Gate):
         self._ahead = 1 if fits and not self._ahead else 0
         return fits
 
+    def spare(self, events: Events) -> Events:
+        """What is known to fit beside the events that were admitted last."""
+        return self._fits - events if events <= self._fits else Counter()
+
     def _remember(self, events: Events, budget: Budget) -> bool:
-        fits = self.epsilon(events, budget.delta) <= budget.epsilon
+        fits = self._holds(events, budget)
         if fits:
             self._fits = Counter(events)
         return fits
+
+    @abc.abstractmethod
+    def _holds(self, events: Events, budget: Budget) -> bool:
+        """`admits`, computed; whatever holds some events also holds fewer."""
+
+
+class FixedPlan(Gate):
+    """Privacy loss distributions of everything together; Rényi divergences where those do not cover an event."""
+
+    def epsilon(self, events: Events, delta: float) -> float:
+        return unit_epsilon(compose(events), delta, neighbours=self._terms.neighbours, unit=self._terms.unit)
+
+    def _holds(self, events: Events, budget: Budget) -> bool:
+        return self.epsilon(events, budget.delta) <= budget.epsilon
 
 
 class Adaptive(Gate):
@@ -81,7 +82,7 @@ class Adaptive(Gate):
             return self.odometer(events, delta)
         return _filter(Budget(budget.epsilon, delta), self._terms.unit.max_examples).epsilon(self._total(events))
 
-    def admits(self, events: Events, budget: Budget) -> bool:
+    def _holds(self, events: Events, budget: Budget) -> bool:
         return _filter(budget, self._terms.unit.max_examples).admits(self._total(events))
 
     def odometer(self, events: Events, delta: float) -> float:

@@ -15,6 +15,7 @@ whole database can forge a whole history; comparing heads that were noted elsewh
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from tacit.core.errors import LedgerError
@@ -60,6 +61,12 @@ class History:
     def is_open(self, reservation: int) -> bool:
         """Whether there is such a reservation and it was neither committed nor released."""
         return reservation in self._reserved and reservation not in self._closed
+
+    def counts_anew(self, record: Mapping[str, Any]) -> bool:
+        """Whether something would count as spent by a next record that did not count before."""
+        if record["kind"] == "committed":
+            return bool(record["event"] != self._reserved[record["reservation"]]["event"])
+        return bool(record["kind"] == "reserved")
 
     def replay(self, number: int, body: str, stored_hash: str) -> None:
         """Take the next record, or refuse it with a `LedgerError` that says what is wrong with it."""

@@ -2,27 +2,27 @@
 
 import datetime
 import json
+import math
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import sqlalchemy as sa
 
 from tacit.core.errors import LedgerError
-from tacit.ledger.database import Database, StoredRecord, Tail, now
+from tacit.ledger.database import Addition, AllowedRecord, Database, Tail, now
 from tacit.ledger.history import History, broken, link
 from tacit.ledger.schema import accounts, history
+from tacit.ledger.spending import Events, event_key
 
 Record = Mapping[str, Any]
 
 # Machines of a team differ by seconds; a clock that is further behind than this was moved.
 _CLOCK_TOLERANCE = datetime.timedelta(minutes=5)
+# For so long a process may spend by allowances and leave the records of others unread.
+_TRUST_SECONDS = 1.0
 
-_HEAD = sa.select(accounts.c.length, accounts.c.head).where(accounts.c.id == sa.bindparam("account"))
-_RECORDS = (
-    sa.select(history.c.number, history.c.body, history.c.hash)
-    .where(history.c.account_id == sa.bindparam("account"))
-    .order_by(history.c.number)
-)
 _MOVE = (
     accounts.update()
     .where(accounts.c.id == sa.bindparam("account"))
@@ -51,23 +51,26 @@ class Journal:
         self.database = database
         self._account_id = account_id
         self._known = History()
+        self._verified = -math.inf
 
     def read(self) -> History:
         """The whole history, every link verified."""
         found = History()
-        with self.database.read() as connection:
-            account = connection.execute(_HEAD, {"account": self._account_id}).first()
-            if account is None:
-                raise broken("its account was deleted")
-            for number, body, stored_hash in connection.execute(_RECORDS, {"account": self._account_id}):
-                found.replay(number, body, stored_hash)
-        found.require_end(account.length, account.head)
+        tail = self.database.tail(self._account_id)
+        for record in tail.records:
+            found.replay(*record)
+        found.require_end(tail.length, tail.head)
         return found
 
-    def append(self, record_after: Callable[[History], Record]) -> int:
+    def append(self, record_after: Callable[[History], Record], allow: Callable[[], Events] = Counter) -> int:
         """Add the record that ``record_after`` makes of the history so far, and return its number.
 
         The history cannot change in between. If ``record_after`` raises, nothing is written.
+
+        Args:
+            record_after: makes the record.
+            allow: where the record counts as spent, called after ``record_after``: which events fit beside all that
+                counts then, so that `append_allowed` may add them.
 
         Raises:
             LedgerError: the history is broken, the clock was moved back, or the database cannot be written.
@@ -75,17 +78,35 @@ class Journal:
         first = self._known.length
         number = first
 
-        def next_record(tail: Tail) -> StoredRecord:
+        def next_record(tail: Tail) -> Addition:
             nonlocal number
             self._catch_up(tail, first)
             created = now()
             _check_clock(created, self._known.written)
             number = self._known.length
-            body = json.dumps({**record_after(self._known), "created": created})
-            return number, body, link(self._known.head, number, body)
+            record = record_after(self._known)
+            body = json.dumps({**record, "created": created})
+            stored = number, body, link(self._known.head, number, body)
+            allowances = None
+            if self._known.counts_anew(record):
+                allowances = {event_key(event): count for event, count in allow().items()}
+            return Addition(stored, allowances, _not_before(max(created, self._known.written)))
 
         self.database.append(self._account_id, first, next_record)
+        self._verified = time.monotonic()
         return number
+
+    def append_allowed(self, record: Record) -> int | None:
+        """Add the record of a reservation if an allowance is left for its event, and return its number.
+
+        None where nothing was written and `append` must decide: no allowance, or the history was not verified lately.
+        """
+        if time.monotonic() - self._verified > _TRUST_SECONDS:
+            return None
+        created = now()
+        body = json.dumps({**record, "created": created})
+        wanted = AllowedRecord(event_key(record["event"]), body, created, _not_before(created))
+        return self.database.append_allowed(self._account_id, wanted)
 
     def _catch_up(self, tail: Tail, first: int) -> None:
         read_meanwhile = max(0, self._known.length - first)  # by another thread, which had the lock before
@@ -95,6 +116,7 @@ class Journal:
             self._known.require_end(tail.length, tail.head)
         except LedgerError:
             self._known = History()
+            self._verified = -math.inf
             raise
 
 
@@ -118,3 +140,7 @@ def _check_clock(created: str, written: str) -> None:
             f"ledger: the clock says {created}, and the last record was written at {written}. "
             "Nothing was spent. Set the clock."
         )
+
+
+def _not_before(moment: str) -> str:
+    return (datetime.datetime.fromisoformat(moment) - _CLOCK_TOLERANCE).isoformat(timespec="seconds")

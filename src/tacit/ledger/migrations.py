@@ -1,7 +1,7 @@
 """Older forms of a ledger, brought to the present one. Each step runs in the transaction of its caller.
 
 Version 1 kept reservations and what became of them in two tables without hashes. Its accounts were of the fixed-plan
-rule.
+rule. Version 2 had no allowances; a tacit that knew only that would not withdraw them.
 """
 
 from collections.abc import Callable, Iterator
@@ -73,4 +73,4 @@ def _terms(account: Any) -> Terms:
         raise broken(f"the terms of the account of {account.dataset!r} cannot be read") from error
 
 
-_STEPS: dict[int, Callable[[sa.Connection], None]] = {1: _chain_the_history}
+_STEPS: dict[int, Callable[[sa.Connection], None]] = {1: _chain_the_history, 2: metadata.create_all}

@@ -6,17 +6,19 @@ that point. The log is flushed in order, so whatever a writer has seen is on the
 writers wait for one flush.
 
 While the lock is held, each further message to the server is time that all others wait. A record therefore takes two:
-lock and read; write, commit and wait for the flush.
+lock and read; write, commit and wait for the flush. By an allowance it takes one, and
+the lock waits for no process.
 """
 
 import contextlib
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import sqlalchemy as sa
 
 from tacit.core.errors import InputError, LedgerError, UnsupportedError
-from tacit.ledger.database import LOCK_TIMEOUT_SECONDS, TAIL, Database, NextRecord, Tail
+from tacit.ledger.database import LOCK_TIMEOUT_SECONDS, TAIL, AllowedRecord, Database, NextRecord, Tail
 
 _REMEDIES = {
     "08": "Check the address and that the server runs.",
@@ -33,21 +35,35 @@ _TABLE_LOCK = 0x7461636974  # "tacit"
 _ACCOUNT_LOCKS = 0x74616369  # the first of a pair, the second is the account
 _FLUSH = "SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, 'tacit', '')"
 
+# As `tacit.ledger.history.link` computes it.
+_LINK = "encode(sha256(convert_to(head || ' ' || length || ' ' || $3, 'UTF8')), 'hex')"
 _PREPARE = f"""
     PREPARE tacit_tail(int, int) AS {TAIL.format(first="$1", account="$2")};
     PREPARE tacit_add(int, int, text, text) AS
         WITH moved AS (
             UPDATE accounts SET length = $2 + 1, head = $4 WHERE id = $1 AND length = $2 RETURNING id
         ) INSERT INTO history (account_id, number, body, hash) SELECT id, $2, $3, $4 FROM moved;
+    PREPARE tacit_withdraw(int) AS DELETE FROM allowances WHERE account_id = $1;
+    PREPARE tacit_allow(int, json, text) AS
+        INSERT INTO allowances (account_id, event, remaining, not_before)
+        SELECT $1, key, value::int, $3 FROM json_each_text($2);
+    PREPARE tacit_add_allowed(int, text, text, text, text) AS
+        WITH allowed AS (
+            UPDATE allowances SET remaining = remaining - 1, not_before = greatest(not_before COLLATE "C", $5)
+            WHERE account_id = $1 AND event = $2 AND remaining > 0 AND not_before COLLATE "C" <= $4 RETURNING account_id
+        ), moved AS (
+            UPDATE accounts SET length = length + 1, head = {_LINK}
+            FROM allowed WHERE id = allowed.account_id RETURNING id, length - 1 AS number, head
+        ) INSERT INTO history (account_id, number, body, hash) SELECT id, number, $3, head FROM moved RETURNING number;
     PREPARE tacit_flush AS {_FLUSH}
 """
 # What is read must be as new as the lock, which is what this level says: each statement sees what was committed before.
-_LOCK_AND_READ = f"""
-    BEGIN ISOLATION LEVEL READ COMMITTED;
-    SELECT pg_advisory_xact_lock({_ACCOUNT_LOCKS}, %(account)s);
-    EXECUTE tacit_tail(%(first)s, %(account)s)
-"""
-_WRITE_AND_FLUSH = "EXECUTE tacit_add(%s, %s, %s, %s); COMMIT; EXECUTE tacit_flush"
+_LOCK = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({_ACCOUNT_LOCKS}, %s)"
+_END = "COMMIT; EXECUTE tacit_flush"
+_LOCK_AND_READ = f"{_LOCK}; EXECUTE tacit_tail(%s, %s)"
+_WRITE = "EXECUTE tacit_add(%s, %s, %s, %s)"
+_ALLOW = "EXECUTE tacit_withdraw(%s); EXECUTE tacit_allow(%s, %s, %s)"
+_WRITE_ALLOWED = f"{_LOCK}; EXECUTE tacit_add_allowed(%s, %s, %s, %s, %s); {_END}"
 
 
 class PostgresDatabase(Database):
@@ -90,23 +106,55 @@ class PostgresDatabase(Database):
     def _writer(self) -> sa.Engine:
         return self._kept
 
-    def _append(self, pooled: sa.PoolProxiedConnection, account_id: int, first: int, next_record: NextRecord) -> None:
-        from psycopg import ClientCursor  # it alone sends several statements in one message
+    def append_allowed(self, account_id: int, wanted: AllowedRecord) -> int | None:
+        """Add one record by an allowance, in one message."""
+        with self._translated_errors(), self._cursor(self._kept.raw_connection()) as cursor:
+            cursor.execute(_WRITE_ALLOWED, (account_id, account_id, *wanted))
+            cursor.nextset()
+            cursor.nextset()
+            row = cursor.fetchone()
+            return None if row is None else int(row[0])
 
-        with _own_transactions(pooled) as driver, ClientCursor(driver) as cursor:
-            if not pooled.info.get(_PREPARE):
-                cursor.execute(_PREPARE)
-                pooled.info[_PREPARE] = True
-            cursor.execute(_LOCK_AND_READ, {"account": account_id, "first": first})
+    def _append(self, pooled: sa.PoolProxiedConnection, account_id: int, first: int, next_record: NextRecord) -> None:
+        with self._cursor(pooled) as cursor:
+            cursor.execute(_LOCK_AND_READ, (account_id, first, account_id))
             while cursor.nextset():
                 pass
-            record = next_record(Tail.of_rows(cursor.fetchall()))
-            cursor.execute(_WRITE_AND_FLUSH, (account_id, *record))
+            addition = next_record(Tail.of_rows(cursor.fetchall()))
+            statements, values = [_WRITE], [account_id, *addition.record]
+            if addition.allowances is not None:
+                statements.append(_ALLOW)
+                values += [account_id, account_id, json.dumps(dict(addition.allowances)), addition.not_before]
+            cursor.execute("; ".join([*statements, _END]), values)
             if cursor.rowcount != 1:
                 raise LedgerError(
                     f"ledger={self.name!r}: another program adds to the history and does not lock it. "
                     "Nothing was spent. Use one version of tacit everywhere."
                 )
+
+    @contextlib.contextmanager
+    def _cursor(self, pooled: sa.PoolProxiedConnection) -> Iterator[Any]:
+        """A cursor whose every message may hold several statements, and which begins no transaction by itself.
+
+        What was not committed is undone, and a connection that was lost is not kept.
+        """
+        from psycopg import ClientCursor
+
+        driver: Any = pooled.driver_connection
+        driver.autocommit = True
+        try:
+            with ClientCursor(driver) as cursor:
+                if not pooled.info.get(_PREPARE):
+                    cursor.execute(_PREPARE)
+                    pooled.info[_PREPARE] = True
+                yield cursor
+        finally:
+            if driver.closed:
+                pooled.invalidate()
+            else:
+                driver.rollback()
+                driver.autocommit = False
+                pooled.close()
 
     def _make_durable(self) -> None:
         with self._kept.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -115,21 +163,6 @@ class PostgresDatabase(Database):
     def _remedy(self, cause: BaseException | None) -> str:
         state = str(getattr(cause, "sqlstate", None) or "08")
         return _REMEDIES.get(state) or _REMEDIES.get(state[:2], "Check the server and its log.")
-
-
-@contextlib.contextmanager
-def _own_transactions(pooled: sa.PoolProxiedConnection) -> Iterator[Any]:
-    """The driver's connection, which begins no transaction by itself; what was not committed is undone."""
-    driver: Any = pooled.driver_connection
-    driver.autocommit = True
-    try:
-        yield driver
-    finally:
-        if driver.closed:
-            pooled.invalidate()
-        else:
-            driver.rollback()
-            driver.autocommit = False
 
 
 def _prepare_connection(connection: Any, _record: object) -> None:

@@ -2,12 +2,15 @@
 
 ``history`` is only ever added to. Each record carries the hash of the one before it, so that an edit, a deletion or
 another order is seen by whoever reads. An account's row says how long its list is and what its last hash is: the only
-values that ever change, and the row that a writer locks.
+values that ever change.
+
+``allowances`` remembers a decision for those who come next: so many more of these events are known to fit, all rows
+together, beside what counts now. It says nothing that the history does not say, and may be emptied at any time.
 """
 
 import sqlalchemy as sa
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 metadata = sa.MetaData()
 
@@ -34,4 +37,13 @@ history = sa.Table(
     sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("body", sa.Text, nullable=False),
     sa.Column("hash", sa.Text, nullable=False),
+)
+
+allowances = sa.Table(
+    "allowances",
+    metadata,
+    sa.Column("account_id", sa.ForeignKey("accounts.id"), primary_key=True),
+    sa.Column("event", sa.Text, primary_key=True),
+    sa.Column("remaining", sa.Integer, nullable=False),
+    sa.Column("not_before", sa.Text, nullable=False),
 )

@@ -1,9 +1,11 @@
 """What a list of events costs together, for the unit and the relation of an account."""
 
 import functools
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable
+from importlib import metadata
 
 import dp_accounting
 
@@ -14,6 +16,9 @@ from tacit.core.privacy import Neighbours, PrivacyUnit
 
 EventFor = Callable[[int], dp_accounting.DpEvent]
 """The event of the first k steps of a run, for each k of at least 1."""
+
+Events = Counter[str]
+"""How often each encoded event counts."""
 
 
 def repeated(step_event: dp_accounting.DpEvent) -> EventFor:
@@ -27,6 +32,13 @@ def encode_event(event: dp_accounting.DpEvent) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
+def event_key(text: str) -> str:
+    """A short name of an encoded event, for those who count its cost as this version does."""
+    versions = " ".join(metadata.version(package) for package in ("tacit", "dp-accounting"))
+    return hashlib.sha256(f"{versions} {text}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@functools.lru_cache(maxsize=1024)
 def decode_event(text: str) -> dp_accounting.DpEvent:
     """The event behind `encode_event`'s text; a `LedgerError` where there is none."""
     try:
@@ -37,7 +49,7 @@ def decode_event(text: str) -> dp_accounting.DpEvent:
         ) from error
 
 
-def compose(events: Counter[str]) -> dp_accounting.DpEvent:
+def compose(events: Events) -> dp_accounting.DpEvent:
     """One event for all, equal ones counted rather than repeated: an accountant pays for each kind once."""
     parts = [
         decode_event(text) if count == 1 else dp_accounting.SelfComposedDpEvent(decode_event(text), count)

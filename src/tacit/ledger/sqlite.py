@@ -10,6 +10,7 @@ SQLite synchronises under the lock (``synchronous=FULL``).
 The file must lie on a local disk: SQLite's locks are not reliable on network file systems.
 """
 
+import contextlib
 import os
 import sqlite3
 import sys
@@ -101,13 +102,14 @@ class SqliteDatabase(Database):
             raise LedgerError(f"ledger={self.name!r}: there is no such file. Make one with `tacit ledger create`.")
 
     def _append(self, pooled: sa.PoolProxiedConnection, account_id: int, first: int, next_record: NextRecord) -> None:
-        driver: Any = pooled.driver_connection
-        driver.execute("BEGIN IMMEDIATE")
-        tail = Tail.of_rows(driver.execute(_TAIL, (first, account_id)).fetchall())
-        values = (account_id, *next_record(tail))
-        driver.execute(_MOVE, values)
-        driver.execute(_ADD, values)
-        driver.commit()
+        with contextlib.closing(pooled):  # which undoes what was not committed
+            driver: Any = pooled.driver_connection
+            driver.execute("BEGIN IMMEDIATE")
+            tail = Tail.of_rows(driver.execute(_TAIL, (first, account_id)).fetchall())
+            values = (account_id, *next_record(tail).record)
+            driver.execute(_MOVE, values)
+            driver.execute(_ADD, values)
+            driver.commit()
         self._make_durable()
 
     def _make_durable(self) -> None:
