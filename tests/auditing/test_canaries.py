@@ -82,12 +82,23 @@ def test_blank_and_adversarial_canaries_do_not_look_at_the_records():
     assert plant(one, 20, "mislabelled", Randomness())[1].of_people
 
 
-def test_blank_canaries_are_blank_but_for_a_mark_and_adversarial_ones_are_signs():
-    blank = plant(data(), 20, "blank", Randomness())[1].inputs
-    assert (blank.flatten(1).sum(1) == 3).all()
-    assert set(blank.unique().tolist()) == {0.0, 1.0}
-    signs = plant(data(), 20, "adversarial", Randomness())[1].inputs
-    assert signs.unique().tolist() == pytest.approx([-0.3, 0.3])
+def test_blank_canaries_are_blank_but_for_a_mark_and_adversarial_ones_are_directions():
+    blank = plant(data(), 20, "blank", Randomness())[1].inputs.flatten(1)
+    assert ((blank != 0).sum(1) == 3).all()
+    assert (blank[blank != 0] >= 0.5).all()
+    assert (blank <= 1).all()
+    planted = plant(data(400), 200, "adversarial", Randomness(unsafe_seed=0))[1].inputs.flatten(1)
+    assert torch.allclose(planted.norm(dim=1), torch.tensor(0.3 * 6**0.5))
+    cosines = torch.nn.functional.cosine_similarity(planted[:-1], planted[1:])
+    assert abs(cosines.mean()) < 4 / (6 * 199) ** 0.5
+    assert 0.8 < cosines.std() * 6**0.5 < 1.2
+
+
+@pytest.mark.parametrize("kind", ["blank", "adversarial"])
+def test_no_two_canaries_are_alike_even_of_few_inputs(kind):
+    inputs = torch.rand(100, 2)
+    small = DataSet("made", Split(inputs, torch.zeros(100).long()), Split(inputs, torch.zeros(100).long()), 2, (2,), "")
+    assert len(plant(small, 50, kind, Randomness())[1].inputs.unique(dim=0)) == 50
 
 
 @settings(max_examples=25, deadline=None)

@@ -162,25 +162,28 @@ def _mislabelled(data: DataSet, places: Tensor, stream: np.random.Generator) -> 
 
 
 def _blank(data: DataSet, places: Tensor, stream: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Zeros with three ones at random, which tell one canary from the other, and a random label."""
+    """Zeros but for three inputs at random, from 0.5 to 1, which tell one canary from the other; and a random label."""
     size = math.prod(data.input_shape)
     inputs = torch.zeros(len(places), size)
     for row in inputs:
-        row[torch.from_numpy(stream.choice(size, size=min(_MARKS, size), replace=False))] = 1.0
+        marked = stream.choice(size, size=min(_MARKS, size), replace=False)
+        row[torch.from_numpy(marked)] = torch.from_numpy(stream.uniform(0.5, 1.0, size=len(marked))).float()
     return inputs.reshape(-1, *data.input_shape), _random_targets(data, len(places), stream)
 
 
 def _adversarial(data: DataSet, places: Tensor, stream: np.random.Generator) -> tuple[Tensor, Tensor]:
-    r"""Random signs times 0.3, about as long as an input in [0, 1] is, and a random label.
+    r"""A random direction of length :math:`0.3 \sqrt{d}`, about that of an input in [0, 1], and a random label.
 
     What clipping leaves of a canary's gradient has norm C whatever the canary is. It is found again in the model's
-    answer to the same input if no other gradient has much in common with it. Signs are nearly orthogonal to each other
-    and to every record that was not chosen together with them, since the cosine between signs and anything else
-    in d dimensions has mean 0 and standard deviation :math:`1 / \sqrt{d}`. No natural input lies there, so that nothing
-    else teaches the model what to answer.
+    answer to the same input if no other gradient has much in common with it. Random directions are nearly orthogonal to
+    each other and to every record: their cosine with anything else in d dimensions has mean 0 and standard deviation
+    :math:`1 / \sqrt{d}`. No natural input lies there, so that nothing else teaches the model what to answer.
     """
-    signs = _AMPLITUDE * (2.0 * stream.integers(0, 2, size=(len(places), *data.input_shape)) - 1.0)
-    return torch.from_numpy(signs), _random_targets(data, len(places), stream)
+    size = math.prod(data.input_shape)
+    drawn = stream.standard_normal((len(places), size))
+    directions = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+    inputs = torch.from_numpy(_AMPLITUDE * math.sqrt(size) * directions)
+    return inputs.reshape(-1, *data.input_shape), _random_targets(data, len(places), stream)
 
 
 def _random_targets(data: DataSet, count: int, stream: np.random.Generator) -> Tensor:

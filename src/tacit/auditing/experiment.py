@@ -245,7 +245,7 @@ class AuditExperiment:
         canary[self.planting.places.numpy()] = True
         people = Observations(seen.confidence[:, :, ~canary], seen.member[:, ~canary])
         names = [_FIRST, *(other for other in ATTACKS if other != _FIRST)]
-        scores = _unlike_the_others(seen.confidence[:, 0, canary])
+        scores = unlike_the_others(seen.confidence[:, 0, canary])
         return Finding(
             name=name,
             claim=claim,
@@ -263,7 +263,7 @@ def _moved(split: Split, device: torch.device) -> Split:
     return Split(split.inputs.to(device), split.targets.to(device))
 
 
-def _unlike_the_others(said: FloatArray) -> FloatArray:
+def unlike_the_others(said: FloatArray) -> FloatArray:
     """How much surer of a canary each model is than all models are on average: ``[models, canaries]``.
 
     What they have in common is how hard the canary is. It is taken from what the models say alone, not from the coins.

@@ -26,6 +26,7 @@ def render_audit(record: Values) -> str:
             "audited": findings[0],
             "verdict": _verdict(findings[0]),
             "publishable": "epsilon_lower" not in record["private"],
+            "white_box": record.get("white_box") is not None,
             "headlines": _headlines(record),
             "drawings": [drawing for drawing in drawings if drawing is not None],
             "attacks": [_attack_cells(finding, attack) for finding in findings for attack in finding["attacks"]],
