@@ -19,13 +19,14 @@ from tacit.pate.account import data_dependent_epsilon, data_independent_epsilon,
 from tacit.pate.aggregation import ConfidentGNMax, GNMax, LNMax
 from tacit.pate.answering import Answers, Terms, event_of
 from tacit.pate.calibration import calibrated_knn
-from tacit.pate.experiment import STAGES, Pate, run_pate
+from tacit.pate.experiment import STAGES, run_pate
 from tacit.pate.neighbours import PrivateKNN
+from tacit.pate.plan import Pate
 from tacit.pate.record import private_record, public_record
 from tacit.pate.settings import Choices, pate_settings
 from tacit.pate.students import Supervised
 from tacit.pate.teachers import TeacherTraining
-from tacit.pate.voters import NearestRecords, Shares, estimator_voters, linear_voters, network_voters
+from tacit.pate.voters import Classroom, NearestRecords, Shares, estimator_voters, linear_voters, network_voters
 from tacit.training.ensemble import Fitting
 
 CLASSES = 3
@@ -79,6 +80,55 @@ def test_every_kind_of_voter_teaches_a_student(voters, aggregator):
     assert result.student_curve[-1][1] == pytest.approx(result.student_accuracy)
 
 
+@pytest.mark.parametrize("choose", ["random", "representative", "least-confident"])
+@pytest.mark.parametrize(
+    ("voters", "aggregator"),
+    [(linear_voters(Shares(10)), QUIET), (NearestRecords(KNN), KNN)],
+    ids=["linear", "nearest"],
+)
+def test_rounds_ask_for_new_inputs_and_teach_all_answers(voters, aggregator, choose):
+    told: list[float] = []
+    plan = pate(voters, aggregator, rounds=3, choose=choose)
+    result = run_pate(
+        clouds(), plan, Randomness(), progress=lambda stage, share: told.append(share) if stage == "student" else None
+    )
+    asked = result.answers.asked.tolist()
+    assert len(asked) == len(set(asked)) == 40
+    assert told == sorted(told)
+    assert told[-1] == 1
+    assert (result.poll.unsafe_votes[asked].sum(1) > 0).all()
+    assert result.student_accuracy > 0.9
+    assert result.epsilon_data_independent == data_independent_epsilon(
+        result.answers, aggregator, 1e-5, result.neighbours
+    )
+
+
+def test_a_budget_that_ends_between_two_rounds_leaves_a_student(tmp_path):
+    answer = epsilon(event_of(QUIET, Neighbours.REPLACE_ONE, 20, 20), 1e-5, neighbours=Neighbours.REPLACE_ONE)
+    book = Ledger.create(
+        tmp_path / "book.sqlite", dataset="clouds", budget=Budget(answer, 1e-5), neighbours=Neighbours.REPLACE_ONE
+    )
+    terms = Terms(book.account("clouds"), Neighbours.REPLACE_ONE)
+    result = run_pate(clouds(), pate(rounds=2), Randomness(), terms=terms)
+    assert result.answers.out_of_budget
+    assert len(result.answers.asked) == 20
+    assert result.student_accuracy > 0.9
+
+
+def test_a_second_round_looks_through_the_students_eyes():
+    data, model = clouds(), nn.Sequential(nn.Linear(CLASSES, 5), nn.ReLU(), nn.Linear(5, CLASSES))
+    room = Classroom(data.train, 2 * data.train.inputs, data.test.inputs, 2 * data.test.inputs, CLASSES)
+    seen = room.seen_by(model)
+    learned = model[:2](data.test.inputs).detach()
+    expected = torch.cat([data.test.inputs, learned - learned.mean(0)], dim=1)
+    for half in (slice(0, 3), slice(3, 8)):
+        part = expected[:, half] / expected[:, half].norm(dim=1, keepdim=True)
+        torch.testing.assert_close(seen.question_features[:, half], part)
+    own = model[:2](data.train.inputs[:1]).detach() - learned.mean(0)  # by the public mean, alone or among others
+    torch.testing.assert_close(seen.features[:1, 3:], own / own.norm())
+    assert model.training
+
+
 def test_a_teacher_that_cannot_be_trained_is_the_owners_secret():
     data = clouds()
     data.train.inputs[0] = torch.nan
@@ -116,6 +166,8 @@ def test_places_protect_against_replacement_only():
     ("change", "message"),
     [
         ({"public_share": 0.001}, "public_share=0.001: leaves 0 of 200 test examples public"),
+        ({"queries": 2, "rounds": 3}, "rounds=3: must be at most the 2 queries"),
+        ({"choose": "best"}, "choose='best': must be one of"),
         ({"voters": linear_voters(Shares(301))}, "teachers=301: must be at most the 300 records"),
         ({"voters": linear_voters(Shares(10, owners=["one"]))}, "owners=1: must be one for each of the 300 records"),
     ],
@@ -219,8 +271,8 @@ def test_noise_is_calibrated_to_the_whole_cost(wanted):
         return epsilon(event, 1e-5, neighbours=Neighbours.ADD_REMOVE)
 
     assert 0.99 * wanted < cost(found) <= wanted
-    less = dataclasses.replace(found.confident, sigma=0.95 * found.confident.sigma)
-    assert cost(dataclasses.replace(found, confident=less)) > wanted
+    less = dataclasses.replace(found.noise, sigma=0.95 * found.noise.sigma)
+    assert cost(dataclasses.replace(found, noise=less)) > wanted
 
 
 def test_defaults_scale_the_published_noise_with_the_teachers():
@@ -232,8 +284,9 @@ def test_defaults_scale_the_published_noise_with_the_teachers():
     assert plans["lnmax"] == LNMax(0.125)
     assert plans["gnmax"] == GNMax(16.0)
     assert plans["confident-gnmax"] == ConfidentGNMax(80.0, 60.0, 16.0)
-    told = Choices(aggregator="private-knn", sigma=3.0, threshold=4.0, voters=9)
-    assert pate_settings(data, told).aggregator.confident.sigma == 3.0
+    told = Choices(aggregator="private-knn", sigma=3.0, threshold=4.0, sigma_threshold=5.0, voters=9)
+    assert pate_settings(data, told).aggregator.noise == ConfidentGNMax(4.0, 5.0, 3.0)
+    assert pate_settings(data, Choices(aggregator="private-knn", sigma=3.0)).aggregator.noise == GNMax(3.0)
 
 
 @pytest.mark.parametrize(
@@ -241,6 +294,10 @@ def test_defaults_scale_the_published_noise_with_the_teachers():
     [
         ({"aggregator": "mean"}, "aggregator='mean': must be one of"),
         ({"epsilon": 1.0}, "epsilon=1: sets the noise of private-knn alone"),
+        (
+            {"aggregator": "private-knn", "sigma_threshold": 2.0},
+            "sigma_threshold=2: there is no test without a threshold",
+        ),
         ({"aggregator": "private-knn", "epsilon": 1.0, "sigma": 2.0}, "epsilon=1: sets the noise, and so does sigma"),
     ],
 )

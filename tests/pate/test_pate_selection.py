@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tacit.core import InputError
-from tacit.pate.selection import least_confident_rows, random_rows, student_probabilities
+from tacit.pate.selection import least_confident_rows, random_rows, representative_rows, student_probabilities
 
 
 @given(st.integers(1, 30), st.integers(1, 40), st.integers(0, 9))
@@ -37,6 +37,37 @@ def test_random_rows_never_repeat_and_the_seed_decides(count, wanted, seed):
 def test_every_row_has_the_same_chance_to_be_asked_for():
     found = np.bincount([random_rows(10, 3, seed=seed)[place] for seed in range(3000) for place in range(3)])
     assert np.abs(found - 900).max() < 5 * np.sqrt(900 * 0.7)
+
+
+def groups(sizes: tuple[int, ...]) -> torch.Tensor:
+    """Rows about as many directions as there are sizes, in a mixed order."""
+    stream = np.random.default_rng(3)
+    kinds = stream.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    return torch.from_numpy(5 * np.eye(8)[kinds] + 0.1 * stream.normal(size=(len(kinds), 8)))
+
+
+def test_every_group_is_asked_for_once_and_the_largest_first():
+    features = groups((40, 7, 20, 3))
+    rows = representative_rows(features, 4, seed=1)
+    assert features[rows].argmax(1).tolist() == [0, 2, 1, 3]
+
+
+def test_a_representative_is_the_row_nearest_to_the_middle_of_its_group():
+    features = groups((25, 15))
+    unit = features / features.norm(dim=1, keepdim=True)
+    for row in representative_rows(features, 2):
+        group = unit[features.argmax(1) == features[row].argmax()]
+        distances = (group - group.mean(0)).norm(dim=1)
+        assert (unit[row] - group.mean(0)).norm() == pytest.approx(distances.min().item(), rel=1e-4)
+
+
+def test_representatives_leave_out_what_was_asked_and_end_where_rows_are_alike():
+    features = groups((10, 10))
+    asked = representative_rows(features, 2)
+    assert not set(representative_rows(features, 15, asked=asked).tolist()) & set(asked.tolist())
+    assert len(representative_rows(features, 40, asked=asked)) == 18
+    alike = torch.ones(9, 3)
+    assert len(representative_rows(alike, 4)) == 1
 
 
 def test_probabilities_are_those_of_the_student_out_of_training():

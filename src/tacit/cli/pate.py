@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from tacit.core.privacy import PrivacyUnit
     from tacit.datasets import DataSet
-    from tacit.pate.experiment import Pate, PateResult
+    from tacit.pate.experiment import PateResult
+    from tacit.pate.plan import Pate
     from tacit.training.run_folder import RunFolder
 
 
@@ -30,16 +31,23 @@ def pate(  # noqa: PLR0913 - one parameter for each option
         float | None, typer.Option(help="All others: noise on each count; 0.16 teachers unless told.")
     ] = None,
     threshold: Annotated[
-        float | None, typer.Option(help="confident-gnmax: how many must agree; 0.8 teachers unless told.")
+        float | None,
+        typer.Option(help="confident-gnmax: how many must agree; 0.8 teachers unless told. private-knn: no such test."),
     ] = None,
     sigma_threshold: Annotated[
-        float | None, typer.Option(help="confident-gnmax: noise of that test; 0.6 teachers unless told.")
+        float | None, typer.Option(help="Noise of that test; confident-gnmax: 0.6 teachers unless told.")
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="private-knn: noise for this epsilon; 0.5 unless told.")] = None,
     sampling_rate: Annotated[float, typer.Option(help="private-knn: of records, for each test and answer.")] = 0.05,
     voters: Annotated[int | None, typer.Option(help="private-knn: how many of the nearest vote.")] = None,
     student: Annotated[
         str | None, typer.Option(help="self-training, fixmatch, gan or supervised; what suits unless told.")
+    ] = None,
+    choose: Annotated[
+        str, typer.Option(help="Which public inputs are asked for: representative, random or least-confident.")
+    ] = "representative",
+    rounds: Annotated[
+        int | None, typer.Option(help="Of questions and lessons; private-knn on images: 2, all others 1 unless told.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="The student's network; see tacit train.")] = None,
     public: Annotated[str, typer.Option(help="Which part of the test split is public: first or last.")] = "first",
@@ -79,6 +87,8 @@ def pate(  # noqa: PLR0913 - one parameter for each option
         epsilon=epsilon,
         sampling_rate=sampling_rate,
         voters=voters,
+        choose=choose,
+        rounds=rounds,
         model=model,
         public=public,
         delta=delta,

@@ -36,6 +36,14 @@ class Answers:
     labels: npt.NDArray[np.int64]
     out_of_budget: bool
 
+    @classmethod
+    def joined(cls, rounds: "Sequence[Answers]") -> "Answers":
+        """The answers of all rounds, in order."""
+        asked, rows, labels = (
+            np.concatenate([getattr(one, name) for one in rounds]) for name in ("asked", "rows", "labels")
+        )
+        return cls(asked, rows, labels, rounds[-1].out_of_budget)
+
     def event(self, aggregator: Aggregator, neighbours: Neighbours) -> dp_event.DpEvent:
         """What they cost together, whatever the votes."""
         return event_of(aggregator, neighbours, len(self.asked), len(self.rows))

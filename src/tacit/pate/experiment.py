@@ -7,80 +7,33 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tacit.accounting.pate import PrivateEpsilon, ReleasedEpsilon
 from tacit.core.errors import InputError
 from tacit.core.privacy import Neighbours
 from tacit.core.randomness import Randomness
-from tacit.core.validation import check_choice, check_count, check_open_unit
+from tacit.core.validation import check_open_unit
 from tacit.datasets import DataSet, Split, with_features
-from tacit.datasets.features import FeatureMap
 from tacit.pate.account import (
     check_publishable,
     data_dependent_epsilon,
     data_independent_epsilon,
     published_epsilon,
 )
-from tacit.pate.aggregation import Aggregator
-from tacit.pate.answering import Answers, Session, Terms
+from tacit.pate.answering import Answers, Terms
+from tacit.pate.plan import Pate
 from tacit.pate.public_features import PublicFeatures
-from tacit.pate.selection import random_rows
-from tacit.pate.students import Lesson, Student
+from tacit.pate.rounds import take_turns
 from tacit.pate.voters import Classroom, Poll, Voters
 from tacit.training.evaluation import evaluate
-from tacit.training.threads import threads_for
 
-_STUDENTS_BATCH = 500  # about, for the number of threads alone
 _INPUTS_A_DIRECTION = 6  # of public inputs: fewer would make directions of chance
 _CURVE_POINTS = 20
 _MANY = 5000  # examples of a test split, of which a tenth is enough to test a student
 Progress = Callable[[str, float], None]
 """Told what goes on, and the share of it that is done."""
 STAGES = ("features", "votes", "student")
-
-
-@dataclasses.dataclass(frozen=True)
-class Pate:
-    """What is done.
-
-    Attributes:
-        voters: who votes.
-        queries: how many public inputs are asked for, in a random order.
-        aggregator: how noisy answers are made.
-        student: how the student learns.
-        build_student: makes its network, on the device of the data.
-        fixed: a public map of inputs to features, such as a scattering transform; None takes inputs as they are. What
-            public inputs decide comes after it: see `PublicFeatures`.
-        directions, whitening: of those features; at most one direction for six public inputs.
-        public: which part of the test split is public and unlabelled, its ``first`` or its ``last``; the other part
-            tests the student.
-        public_share: how large that part is. None is nine tenths where that leaves enough, else half.
-        delta: of the guarantee.
-        publish_epsilon: also makes an epsilon for these votes that may be published (`published_epsilon`). A ledger
-            does not know its cost, so that it is refused there.
-        seed: of everything that is public: order, first weights.
-    """
-
-    voters: Voters
-    queries: int
-    aggregator: Aggregator
-    student: Student
-    build_student: Callable[[], nn.Module]
-    fixed: FeatureMap | None = None
-    directions: int = 300
-    whitening: float = 0.25
-    public: str = "first"
-    public_share: float | None = None
-    delta: float = 1e-5
-    publish_epsilon: bool = False
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_count("queries", self.queries)
-        check_choice("public", self.public, ("first", "last"))
-        check_open_unit("delta", self.delta)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,18 +112,10 @@ def run_pate(
     _check_relation(terms.neighbours, pate.voters)
     _check_publishing(pate, terms)
     public, test, room = _prepared(data, pate, tell)
-    rows = random_rows(len(public), pate.queries, seed=pate.seed)
-    poll = pate.voters.poll(
-        room, rows.tolist(), randomness, seed=pate.seed, progress=lambda share: tell("votes", share)
-    )
-    answers = Session(poll.unsafe_votes, randomness, terms).ask(
-        rows.tolist(), pate.aggregator, tested=poll.unsafe_tested
-    )
+    ask = pate.voters.gather(room, seed=pate.seed, progress=lambda share: tell("votes", share))
     model = pate.build_student()
-    lesson = _lesson(public.inputs, room.question_features, answers)
     curve = _Curve(model, test, lambda share: tell("student", share))
-    with threads_for(model, _STUDENTS_BATCH):
-        pate.student.teach(model, lesson, seed=pate.seed, progress=curve.progress)
+    poll, answers = take_turns(pate, room, ask, model, randomness, terms=terms, progress=curve.progress)
     truth = public.targets.cpu().numpy()
     return PateResult(
         model=model,
@@ -229,11 +174,6 @@ def _prepared(data: DataSet, pate: Pate, tell: Progress) -> tuple[Split, Split, 
     )
     tell("features", 1.0)
     return public, test, room
-
-
-def _lesson(inputs: Tensor, features: Tensor, answers: Answers) -> Lesson:
-    rows, labels = (torch.from_numpy(values).to(inputs.device) for values in (answers.rows, answers.labels))
-    return Lesson(inputs, features, rows, labels)
 
 
 class _Curve:

@@ -137,11 +137,7 @@ class Conversation:
     @property
     def answers(self) -> Answers:
         """What the teachers answered in all rounds."""
-        each = [one.answers for one in self.rounds]
-        asked, rows, labels = (
-            np.concatenate([getattr(one, name) for one in each]) for name in ("asked", "rows", "labels")
-        )
-        return Answers(asked, rows, labels, each[-1].out_of_budget)
+        return Answers.joined([one.answers for one in self.rounds])
 
     def event(self, neighbours: Neighbours) -> dp_event.DpEvent:
         """What all rounds cost together, whatever the votes."""

@@ -24,7 +24,7 @@ from tacit.core.privacy import Neighbours
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_count, check_open_unit
 from tacit.datasets import Split
-from tacit.pate.aggregation import ConfidentGNMax
+from tacit.pate.aggregation import ConfidentGNMax, GNMax
 from tacit.pate.votes import Votes
 
 _LENGTH = 2048.0  # of a vector: its numbers are exact in TF32, and its products, below 2^24, in float32
@@ -33,17 +33,17 @@ _BLOCK = 256  # questions at once
 
 @dataclasses.dataclass(frozen=True)
 class PrivateKNN:
-    """Answers from the nearest records of a sample, where enough of them agree; an `Aggregator`.
+    """Answers from the nearest records of a sample, to all questions or where enough of them agree; an `Aggregator`.
 
     Attributes:
         sampling_rate: with which every record is in the sample of a question's test, and of its answer.
         voters: k, how many of the nearest in the sample vote; fewer where the sample is smaller.
-        confident: the test of the largest count and the noise on the counts.
+        noise: on the counts, and with `ConfidentGNMax` the test of the largest count before an answer.
     """
 
     sampling_rate: float
     voters: int
-    confident: ConfidentGNMax
+    noise: GNMax | ConfidentGNMax
 
     def __post_init__(self) -> None:
         check_open_unit("sampling_rate", self.sampling_rate, remedy="Typical rates lie between 0.02 and 0.3.")
@@ -55,22 +55,24 @@ class PrivateKNN:
         return "private-knn"
 
     def passes(self, votes: Votes, stream: np.random.Generator) -> bool:
-        """Whether the largest count, with noise, reaches the threshold."""
-        return self.confident.passes(votes, stream)
+        """Whether the largest count, with noise, reaches the threshold, if there is one."""
+        return self.noise.passes(votes, stream)
 
     def answer(self, votes: Votes, stream: np.random.Generator) -> int:
         """The class with the most votes after noise; the votes must be of a sample that the test did not see."""
-        return self.confident.answer(votes, stream)
+        return self.noise.answer(votes, stream)
 
     def question_event(self, neighbours: Neighbours) -> dp_event.DpEvent:
-        """One sampled Gaussian release of the largest count; it holds for every relation."""
+        """One sampled Gaussian release of the largest count, where it is tested; it holds for every relation."""
         del neighbours
-        return knn_screening_event(self.sampling_rate, self.confident.sigma_threshold)
+        if isinstance(self.noise, GNMax):
+            return dp_event.NoOpDpEvent()
+        return knn_screening_event(self.sampling_rate, self.noise.sigma_threshold)
 
     def answer_event(self, neighbours: Neighbours) -> dp_event.DpEvent:
         """One sampled Gaussian release of all counts; it holds for every relation."""
         del neighbours
-        return knn_vote_event(self.sampling_rate, self.confident.sigma)
+        return knn_vote_event(self.sampling_rate, self.noise.sigma)
 
     def votes(
         self,

@@ -11,8 +11,9 @@ from tacit.core.randomness import Randomness
 from tacit.mechanisms import Laplace
 from tacit.pate.account import data_dependent_epsilon, data_independent_epsilon, first, query_counts
 from tacit.pate.aggregation import Aggregator, ConfidentGNMax, GNMax, LNMax
-from tacit.pate.experiment import Pate, PateResult
+from tacit.pate.experiment import PateResult
 from tacit.pate.neighbours import PrivateKNN
+from tacit.pate.plan import Pate
 from tacit.pate.votes import Votes
 
 _BINS = 20
@@ -38,7 +39,8 @@ def public_record(result: PateResult, pate: Pate, *, dataset: str, unit: Privacy
         "plan": {
             "aggregator": pate.aggregator.name,
             "student": pate.student.name,
-            "selection": "random",
+            "selection": pate.choose,
+            "rounds": pate.rounds,
             "public_inputs": len(result.truth),
             "neighbours": result.neighbours.value,
             "unit": str(unit),
@@ -117,4 +119,4 @@ def _noise_deviation(aggregator: Aggregator) -> float | None:
         return float(np.sqrt(2) / aggregator.gamma)
     if isinstance(aggregator, GNMax | ConfidentGNMax):
         return aggregator.sigma
-    return aggregator.confident.sigma if isinstance(aggregator, PrivateKNN) else None
+    return aggregator.noise.sigma if isinstance(aggregator, PrivateKNN) else None

@@ -1,6 +1,8 @@
 """Which public inputs to ask the teachers for.
 
 - `random_rows`: any, in a random order.
+- `representative_rows`: one from the middle of each cluster, so that no kind of input is left out and every answer is
+  true of many others.
 - `least_confident_rows`: those that a student is least sure of, once there is one.
 - Only what teachers agree on: give more rows than wanted to `tacit.pate.answering.ask`, `ConfidentGNMax` as the
   aggregator and the number wanted as ``answers``; a question that does not pass costs its test alone.
@@ -13,6 +15,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 import torch
+from sklearn.cluster import KMeans
 from torch import Tensor, nn
 
 from tacit.core.errors import InputError
@@ -22,12 +25,36 @@ Rows = npt.NDArray[np.int64]
 Probabilities = npt.NDArray[np.float64]
 """``[public rows, classes]``: what a student makes of the public inputs; public itself."""
 
+_CLUSTER_ROUNDS = 30
 _TOLERANCE = 1e-3  # of probabilities in single precision that add up to 1
 
 
 def random_rows(count: int, wanted: int, *, seed: int = 0) -> Rows:
     """Rows of the public set in a random order; nothing of it is private."""
     return np.random.default_rng(seed).permutation(count)[:wanted]
+
+
+def representative_rows(features: Tensor, wanted: int, *, asked: Iterable[int] = (), seed: int = 0) -> Rows:
+    """The row nearest to the middle of each of so many clusters, of the largest cluster first.
+
+    Clusters are those of k-means by angle. A budget that ends early has then asked for what stands for the most.
+
+    Args:
+        features: of the public inputs, ``[inputs, numbers]``.
+        wanted: how many; fewer where fewer are left, or where rows are alike.
+        asked: rows to leave out, since they were asked for before.
+        seed: of the first middles.
+    """
+    check_count("wanted", wanted)
+    left = np.setdiff1d(np.arange(len(features)), np.fromiter(asked, dtype=np.int64))
+    rows = torch.nn.functional.normalize(features[left].flatten(1).float(), dim=1).cpu().numpy()
+    if wanted >= len(rows):
+        return left.astype(np.int64)
+    distinct = min(wanted, len(np.unique(rows, axis=0)))
+    found = KMeans(distinct, n_init=1, max_iter=_CLUSTER_ROUNDS, random_state=seed).fit(rows)
+    middles = found.transform(rows).argmin(0)
+    largest_first = np.argsort(-np.bincount(found.labels_, minlength=distinct), kind="stable")
+    return np.asarray(left[middles[largest_first]], dtype=np.int64)
 
 
 def least_confident_rows(probabilities: Probabilities, wanted: int, *, asked: Iterable[int] = ()) -> Rows:

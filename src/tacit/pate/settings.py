@@ -10,8 +10,8 @@ from tacit.models import Upright, balanced_scattering, build
 from tacit.models.simple import LARGE_IMAGE
 from tacit.pate.aggregation import Aggregator, ConfidentGNMax, GNMax, LNMax
 from tacit.pate.calibration import DEFAULT_RATE, calibrated_knn
-from tacit.pate.experiment import Pate
 from tacit.pate.neighbours import PrivateKNN
+from tacit.pate.plan import Pate
 from tacit.pate.students import GAN, FixMatch, SelfTraining, Student, Supervised
 from tacit.pate.voters import NearestRecords, Shares, Voters, linear_voters, network_voters
 
@@ -40,6 +40,8 @@ class Choices:
         epsilon: of private-knn, whatever the votes, in the place of sigma: noise for all questions and answers.
         sampling_rate, voters: of private-knn.
         model: the network of student and network teachers.
+        choose, rounds: which public inputs are asked for, and in how many rounds, as in `Pate`; None takes two rounds
+            for private-knn on images, whose second one looks through the student's eyes, and one for all others.
         public: the ``first`` or ``last`` part of the test split.
         delta, publish_epsilon, seed: as in `Pate`.
     """
@@ -57,6 +59,8 @@ class Choices:
     sampling_rate: float = DEFAULT_RATE
     voters: int | None = None
     model: str | None = None
+    choose: str = "representative"
+    rounds: int | None = None
     public: str = "first"
     delta: float = 1e-5
     publish_epsilon: bool = False
@@ -80,11 +84,14 @@ def pate_settings(data: DataSet, choices: Choices) -> Pate:
     """The run that was chosen, for a data set whose tensors are where it shall run."""
     name, device = choices.model or _network(data), data.train.inputs.device
     aggregator = _aggregator(data, choices)
+    rounds = choices.rounds or (2 if isinstance(aggregator, PrivateKNN) and _is_large_image(data) else 1)
     return Pate(
         voters=_voters(data, choices, aggregator, name),
         queries=choices.queries,
         aggregator=aggregator,
-        student=_student(choices.student or ("self-training" if _is_large_image(data) else "fixmatch")),
+        student=_student(choices.student or ("self-training" if _is_large_image(data) else "fixmatch"), rounds),
+        choose=choices.choose,
+        rounds=rounds,
         build_student=lambda: build(name, data.input_shape, data.classes).to(device),
         fixed=fixed_features(data),
         whitening=_WHITENING if _is_large_image(data) else _PIXEL_WHITENING,
@@ -128,16 +135,23 @@ def _private_knn(records: int, choices: Choices) -> PrivateKNN:
         delta=choices.delta,
         sampling_rate=choices.sampling_rate,
         voters=choices.voters,
+        threshold=choices.threshold,
     )
-    said = {
-        "sigma": choices.sigma,
-        "threshold": choices.threshold,
-        "sigma_threshold": choices.sigma_threshold,
-    }
+    said = {"sigma": choices.sigma, "sigma_threshold": choices.sigma_threshold}
     known = {name: value for name, value in said.items() if value is not None}
+    if choices.threshold is None and choices.sigma_threshold is not None:
+        raise InputError(
+            f"sigma_threshold={choices.sigma_threshold:g}: there is no test without a threshold. Give both, or none."
+        )
     if known and choices.epsilon is not None:
         raise InputError(f"epsilon={choices.epsilon:g}: sets the noise, and so does {next(iter(known))}. Take one.")
-    return dataclasses.replace(found, confident=dataclasses.replace(found.confident, **known))
+    return dataclasses.replace(found, noise=_said(found.noise, known))
+
+
+def _said(noise: GNMax | ConfidentGNMax, known: dict[str, float]) -> GNMax | ConfidentGNMax:
+    if isinstance(noise, ConfidentGNMax):
+        return dataclasses.replace(noise, **known)
+    return GNMax(known.get("sigma", noise.sigma))
 
 
 def _voters(data: DataSet, choices: Choices, aggregator: Aggregator, network: str) -> Voters:
@@ -149,9 +163,10 @@ def _voters(data: DataSet, choices: Choices, aggregator: Aggregator, network: st
     return network_voters(shares, lambda: build(network, data.input_shape, data.classes))
 
 
-def _student(name: str) -> Student:
+def _student(name: str, rounds: int) -> Student:
     students: dict[str, Student] = {
-        "self-training": SelfTraining(),
+        # It takes two turns at least: where questions come in one round, both are its own.
+        "self-training": SelfTraining(rounds=2 if rounds == 1 else 1),
         "fixmatch": FixMatch(),
         "gan": GAN(),
         "supervised": Supervised(),

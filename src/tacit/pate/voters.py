@@ -14,6 +14,7 @@ from tacit.core.randomness import Randomness
 from tacit.core.validation import check_count
 from tacit.datasets import Split
 from tacit.pate.estimators import EstimatorTeachers
+from tacit.pate.learned_features import LearnedFeatures
 from tacit.pate.linear_teachers import LinearFitting, LinearTeachers
 from tacit.pate.neighbours import PrivateKNN
 from tacit.pate.partition import Indices, partition, partition_by_identity
@@ -41,6 +42,15 @@ class Classroom:
     question_features: Tensor
     classes: int
 
+    def seen_by(self, student: nn.Module) -> "Classroom":
+        """The same, with what a student has learned to look at beside the features: see `LearnedFeatures`."""
+        learned = LearnedFeatures(student, self.questions)
+        return dataclasses.replace(
+            self,
+            features=learned(self.records.inputs, self.features),
+            question_features=learned(self.questions, self.question_features),
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class Poll:
@@ -58,6 +68,16 @@ class Poll:
     voters: int
     unsafe_excluded: tuple[int, ...] = ()
 
+    def followed_by(self, later: "Poll", rows: Sequence[int]) -> "Poll":
+        """Both polls in one, with the votes of the later one on the rows that it was held for."""
+        votes, tested = self.unsafe_votes.copy(), self.unsafe_tested.copy()
+        votes[rows], tested[rows] = later.unsafe_votes[rows], later.unsafe_tested[rows]
+        return dataclasses.replace(self, unsafe_votes=votes, unsafe_tested=tested)
+
+
+Pollster = Callable[[Classroom, Sequence[int], Randomness], Poll]
+"""Lets everybody vote, on these rows of the public inputs at least."""
+
 
 class Voters(Protocol):
     """Votes of which one person moves one, from a class to another."""
@@ -67,10 +87,8 @@ class Voters(Protocol):
         """The relations for which that is true; the first one is the default."""
         ...
 
-    def poll(
-        self, room: Classroom, rows: Sequence[int], randomness: Randomness, *, seed: int, progress: Progress
-    ) -> Poll:
-        """Lets everybody vote, on the rows that will be asked at least."""
+    def gather(self, room: Classroom, *, seed: int, progress: Progress) -> Pollster:
+        """Trains whoever is going to vote; what comes back may be used in several rounds."""
         ...
 
 
@@ -133,14 +151,12 @@ class TeacherVoters:
         """As the records are dealt out."""
         return self.shares.relations
 
-    def poll(
-        self, room: Classroom, rows: Sequence[int], randomness: Randomness, *, seed: int, progress: Progress
-    ) -> Poll:
-        """Every teacher on every question."""
-        del rows, randomness
+    def gather(self, room: Classroom, *, seed: int, progress: Progress) -> Pollster:
+        """Every teacher learns once, and has one opinion of every question."""
         teachers, questions = self.teach(room, self.shares.parts(len(room.records), seed), seed, progress)
         votes = count_votes(teachers.predictions(questions), room.classes)
-        return Poll(votes, votes, self.shares.teachers, teachers.excluded)
+        poll = Poll(votes, votes, self.shares.teachers, teachers.excluded)
+        return lambda _room, _rows, _randomness: poll
 
 
 def linear_voters(shares: Shares, fitting: LinearFitting | None = None) -> TeacherVoters:
@@ -185,14 +201,17 @@ class NearestRecords:
         """One record more or less moves one vote, whatever its place."""
         return (Neighbours.ADD_REMOVE, *_PLACES)
 
-    def poll(
-        self, room: Classroom, rows: Sequence[int], randomness: Randomness, *, seed: int, progress: Progress
-    ) -> Poll:
+    def gather(self, room: Classroom, *, seed: int, progress: Progress) -> Pollster:
+        """Nobody learns anything."""
+        del room, seed
+        progress(1.0)
+        return self._poll
+
+    def _poll(self, room: Classroom, rows: Sequence[int], randomness: Randomness) -> Poll:
         """Two samples for every row that will be asked."""
-        del seed
         records, own = Split(room.features, room.records.targets), randomness.fork()
-        found = []
-        for share, purpose in ((0.5, "answer"), (1.0, "test")):
-            found.append(self.knn.votes(records, room.question_features, rows, room.classes, own, purpose=purpose))
-            progress(share)
-        return Poll(found[0], found[1], self.knn.voters)
+        answer, test = (
+            self.knn.votes(records, room.question_features, rows, room.classes, own, purpose=purpose)
+            for purpose in ("answer", "test")
+        )
+        return Poll(answer, test, self.knn.voters)

@@ -17,7 +17,8 @@ from tacit.core.privacy import PrivacyUnit
 from tacit.core.randomness import Randomness
 from tacit.datasets import DataSet, Split, load
 from tacit.pate.calibration import DEFAULT_RATE
-from tacit.pate.experiment import STAGES, Pate, PateResult, run_pate
+from tacit.pate.experiment import STAGES, PateResult, run_pate
+from tacit.pate.plan import Pate
 from tacit.pate.record import pate_statement
 from tacit.pate.settings import Choices, pate_settings
 from tacit.recipes.recipe import DELTA, Published, Recipe
@@ -45,6 +46,8 @@ class Knobs:
     epsilon: float | None = None
     sampling_rate: float = DEFAULT_RATE
     voters: int | None = None
+    choose: str = "representative"
+    rounds: int | None = None
     delta: float = DELTA
 
 

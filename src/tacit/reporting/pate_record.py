@@ -17,6 +17,7 @@ PLAN_KEYS: Mapping[str, str] = {
     "student": "Student",
     "student_model": "Student’s model",
     "selection": "Which inputs are asked",
+    "rounds": "Rounds of questions",
     "public_inputs": "Public inputs",
     "neighbours": "Neighbouring relation",
     "unit": "Privacy unit",

@@ -7,11 +7,10 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from tacit.core.validation import check_count, check_open_unit, check_positive
+from tacit.pate.learned_features import LearnedFeatures
 from tacit.pate.propagation import Propagation
-from tacit.pate.students.student import Lesson, Progress, batch_of, last_features, part_of, strongly_changed
+from tacit.pate.students.student import Lesson, Progress, batch_of, part_of, strongly_changed
 from tacit.training.averaging import WeightAverage
-
-_ROWS_AT_ONCE = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +61,7 @@ class SelfTraining:
         features = lesson.features.flatten(1)
         for done in range(self.rounds):
             if done:
-                features = torch.cat([_unit(lesson.features.flatten(1)), _learned(model, lesson.inputs)], dim=1)
+                features = LearnedFeatures(model, lesson.inputs)(lesson.inputs, lesson.features)
             targets = self._targets(features, lesson, classes)
             self._learn(model, lesson.inputs, targets, generator, part_of(progress, done, self.rounds))
         model.eval()
@@ -97,15 +96,3 @@ class SelfTraining:
 def _outputs(model: nn.Module, inputs: Tensor) -> Tensor:
     found: Tensor = model(inputs)
     return found
-
-
-@torch.no_grad()
-def _learned(model: nn.Module, inputs: Tensor) -> Tensor:
-    """What the network has learned to look at, ``[inputs, numbers]``, of mean 0 and length 1."""
-    model.eval()
-    found = torch.cat([last_features(model, rows) for rows in torch.split(inputs, _ROWS_AT_ONCE)])
-    return _unit(found - found.mean(0))
-
-
-def _unit(rows: Tensor) -> Tensor:
-    return F.normalize(rows, dim=1)
