@@ -28,14 +28,17 @@ def main() -> int:
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         campaign = Torture(Path(folder), options.seed)
+        _say(f"{options.kills - options.kills // 2} kills at boundaries")
         campaign.kill_at_boundaries(options.kills - options.kills // 2)
+        _say(f"{options.kills // 2} kills at random times")
         campaign.kill_at_random_times(options.kills // 2)
+        _say(f"{options.faults} runs with each fault")
         campaign.strike_with_faults(options.faults)
         found = campaign.figures()
     figures = {
         **found,
         "seconds": time.perf_counter() - started,
-        "command": command(),
+        "command": command().replace("__main__.py", "python -m tacit.benchmarking.torture"),
         "date": now(),
         "hardware": hardware(torch.device("cpu")),
         "versions": versions(),
@@ -44,6 +47,10 @@ def main() -> int:
         write_result(figures, options.out)
     sys.stdout.write(json.dumps(figures, indent=2) + "\n")
     return 1 if figures["wrong"] else 0
+
+
+def _say(what: str) -> None:
+    sys.stderr.write(f"{what} …\n")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from tacit.benchmarking.torture.faults import FAULTS, Fault, LyingDisk
 from tacit.benchmarking.torture.processes import (
     BOUNDARIES,
     DONE,
-    FAILED,
     KILLED,
     REFUSED,
     Ended,
@@ -105,8 +104,7 @@ class Torture:
             self._note(trial, (f"{fault.name}: {what}" for what in judging.after_a_death(trial)))
         drawn, entries = set(trial.observed), trial.entries()
         ended = run_process(trial, prepare=fault.prepare)
-        outcome = {DONE: "continued", REFUSED: "refused", FAILED: "failed"}[ended.status]
-        self.faults[fault.name][outcome] += 1
+        self.faults[fault.name][{DONE: "continued", REFUSED: "refused"}.get(ended.status, "failed")] += 1
         self._note(trial, (f"{fault.name}: {what}" for what in judging.refusal(ended)))
         if fault.forbids_spending and trial.entries() != entries:
             self._note(trial, [f"{fault.name}: was charged all the same"])

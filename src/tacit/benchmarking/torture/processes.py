@@ -50,6 +50,7 @@ BOUNDARIES: dict[str, Place] = {
 }
 
 DONE, FAILED, REFUSED, KILLED = 0, 1, 2, -int(signal.SIGKILL)
+_LONGEST_LIFE = 300  # seconds, after which a process waits for something that never comes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Ended:
     """How a process ended.
 
     Attributes:
-        status: `DONE`, `REFUSED` with an error of the library, `FAILED` with any other, or `KILLED`.
+        status: `DONE`, `REFUSED` with an error of the library, `FAILED` with any other, `KILLED`, or another signal's.
         weights: of the finished run; empty without one.
         said: the error's text.
     """
@@ -136,6 +137,7 @@ def _live(trial: Trial, pipe: int, hooks: Hooks, prepare: Callable[[], None] | N
     """The life of a forked process; it never returns."""
     status, said = FAILED, b""
     try:
+        signal.alarm(_LONGEST_LIFE)
         if prepare is not None:
             prepare()
         if hooks:
