@@ -6,20 +6,10 @@ import subprocess
 import time
 
 import pytest
-from command_line import PROGRAM, run_process, run_tacit
+from command_line import PROGRAM, refusal, run_process, run_tacit
 
 QUICK = ("train", "digits", "--steps", "3", "--batch-size", "64")
 POINT = ("--sampling-rate", "0.01", "--steps", "100")
-
-
-def refusal(*arguments, status=2, **options):
-    done = run_tacit(*arguments, **options)
-    assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
-    lines = done.stderr.strip().splitlines()
-    assert len(lines) == 1, done.stderr
-    assert lines[0].startswith("tacit: ")
-    assert done.stdout == ""
-    return lines[0]
 
 
 @pytest.mark.parametrize(
