@@ -7,7 +7,7 @@ import dp_accounting
 import pytest
 import sqlalchemy as sa
 
-from tacit.benchmarking.postgres_server import find_programs, temporary_server
+from tacit.benchmarking.postgres_server import Server, find_programs, temporary_server
 from tacit.core import Budget, Neighbours, PrivacyUnit
 from tacit.ledger import Account, Ledger, Reservation, repeated
 
@@ -21,13 +21,19 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[str]:
+def running_server() -> Iterator[Server]:
     """A PostgreSQL server for this session."""
     pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'tacit[postgres]'")
     if find_programs() is None:
         pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
     with temporary_server() as started:
-        yield started.address
+        yield started
+
+
+@pytest.fixture(scope="session")
+def server(running_server: Server) -> str:
+    """Its address."""
+    return running_server.address
 
 
 @pytest.fixture

@@ -61,6 +61,8 @@ class Server:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
             time.sleep(0.01)
+        for lock in (self._data / "postmaster.pid", *self._folder.glob(".s.PGSQL.*.lock")):
+            lock.unlink()  # it names a process that is dead, but still there until somebody waits for it
 
     def processor_seconds(self) -> float:
         """What all of its processes have used, those that have ended included."""

@@ -3,9 +3,10 @@
 A write holds the write lock from its first statement (``BEGIN IMMEDIATE``) and has reached the disk when it returns.
 The lock is not held while the disk works: the transaction is committed to the log, which orders it and lets the next
 writer in, and then the log is synchronised; many writers share one synchronisation. The log is read back in order up to
-the first frame that is damaged, so whatever a writer has seen is on the disk before what it wrote. If the log was moved
-into the database in between, SQLite has synchronised both. Where this is not known to hold (elsewhere than on Linux)
-SQLite synchronises under the lock (``synchronous=FULL``).
+the first frame that is damaged, so whatever a writer has seen is on the disk before what it wrote. As SQLite does,
+this assumes that a write which fails leaves the bytes before it alone. If the log was moved into the database in
+between, SQLite has synchronised both. Where this is not known to hold (elsewhere than on Linux) SQLite synchronises
+under the lock (``synchronous=FULL``).
 
 The file must lie on a local disk: SQLite's locks are not reliable on network file systems.
 """
