@@ -105,5 +105,5 @@ def _unit(rows: Numbers) -> Numbers:
 
 def count_p_value(count: int, trials: int, probability: float) -> float:
     """Whether so many of independent trials succeed: exact binomial, two-sided."""
-    law = stats.binom(trials, probability)
-    return float(min(1.0, 2 * min(law.cdf(count), law.sf(count - 1))))
+    below, above = stats.binom.cdf(count, trials, probability), stats.binom.sf(count - 1, trials, probability)
+    return float(min(1.0, 2 * min(below, above)))
