@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from tacit.accounting import gdp_to_epsilon
+from tacit.accounting import gdp_from_budget, gdp_to_epsilon
 from tacit.auditing.lower_bounds import (
     DpSgdFamily,
     GaussianFamily,
@@ -20,6 +20,7 @@ from tacit.auditing.lower_bounds.families import largest_rejected_leakage
 from tacit.auditing.lower_bounds.one_run_tradeoff import allows_correct
 from tacit.auditing.lower_bounds.tradeoff import Profile, TradeOff
 from tacit.core.errors import InputError
+from tacit.core.privacy import Budget
 
 
 def lines_of(tradeoff):
@@ -110,6 +111,34 @@ def test_the_demands_are_those_of_the_linear_program(guesses, share, abstained, 
     if chance < 1 - 1e-6:
         assert not allows_correct(tradeoff, weight, guesses, correct, chance * 1.001 + 1e-7)
     assert allows_correct(tradeoff, weight, guesses, correct, chance * 0.999 - 1e-7)
+
+
+@pytest.mark.parametrize("tried", [[Guesses(4, 0)], [Guesses(0, 4)], [Guesses(3, 3)], [Guesses(8, 0), Guesses(5, 5)]])
+def test_the_bound_is_that_of_the_linear_program(tried):
+    """The largest leakage under which what was seen has at most its share of 0.1; all guesses are right."""
+    included, family = np.repeat([True, False], 8), GaussianFamily(most=4.0)
+    found = one_run_tradeoff_bound(-np.arange(16.0), included, family=family, delta=1e-5, confidence=0.9, guesses=tried)
+
+    def chance(guesses, leakage):
+        both = guesses.inside > 0 and guesses.outside > 0
+        tradeoff = family.profile(leakage).for_guesses(inside=guesses.inside > 0, outside=guesses.outside > 0)
+        return largest_chance(tradeoff, (1 if both else 2) / 16, guesses.total, guesses.total)
+
+    leakage = gdp_from_budget(Budget(found.epsilon, 1e-5))
+    assert any(chance(each, 0.999 * leakage) <= 0.1 / len(tried) for each in tried)
+    assert all(chance(each, 1.01 * leakage) > 0.1 / len(tried) for each in tried)
+    assert found.epsilon == found.largest
+
+
+@pytest.mark.parametrize("mu", [0.3, 1.0, 3.0])
+def test_two_canaries_under_gaussian_noise_are_allowed_what_they_reach(mu):
+    """By hand: the higher of two scores is the included canary's with chance Phi(mu / sqrt(2)) where one is."""
+    told_apart = 0.5 * stats.norm.cdf(mu / math.sqrt(2))
+    profile = GaussianFamily().profile(mu)
+    both, one = (profile.for_guesses(inside=True, outside=outside) for outside in (True, False))
+    assert allows_correct(both, 1 / 2, 2, 2, told_apart)
+    assert allows_correct(one, 2 / 2, 1, 1, 0.25 + told_apart)
+    assert not allows_correct(one, 2 / 2, 1, 1, stats.norm.cdf(2 * mu))
 
 
 def test_pure_guarantees_give_back_randomised_response():
