@@ -6,6 +6,9 @@ import sqlite3
 
 import pytest
 from command_line import run_tacit
+from dp_accounting import GaussianDpEvent
+
+from tacit.ledger import Ledger, repeated
 
 
 def _create(book, *more):
@@ -69,3 +72,26 @@ def test_a_password_is_never_printed():
     refused = run_tacit("ledger", "show", "postgresql://user:hunter2@localhost:1/ledger")
     assert refused.returncode == 2
     assert "hunter2" not in refused.stderr + refused.stdout
+
+
+def test_a_reservation_that_nobody_will_commit_is_settled(book):
+    _create(book)
+    account = Ledger.open(book).account("d")
+    event_for = repeated(GaussianDpEvent(10.0))
+    for _ in range(2):
+        reservation = account.reserve(event_for, 5, run="r", neighbours=account.neighbours, unit=account.unit)
+    reservation.before_noise(0)
+    assert "entries    2, 2 open and counted whole (1, 2)" in run_tacit("ledger", "show", book).stdout
+    assert "reservation 1 (r): released, 0 of 5 steps charged" in run_tacit("ledger", "settle", book, "1").stdout
+    settled = json.loads(run_tacit("ledger", "settle", book, "2", "--json").stdout)
+    assert (settled["state"], settled["steps_charged"]) == ("settled", 5)
+    assert "entries    2, none open" in run_tacit("ledger", "show", book).stdout
+    assert "settled" in run_tacit("ledger", "history", book).stdout
+    again = run_tacit("ledger", "settle", book, "2")
+    assert again.returncode == 2
+    assert "reservation 2 is settled, not open" in again.stderr
+
+
+def test_the_help_says_what_the_rule_without_a_flag_is():
+    said = " ".join(run_tacit("ledger", "create", "--help").stdout.split())
+    assert "declared before the first result was seen" in said

@@ -75,7 +75,7 @@ def test_an_encoded_event_is_read_or_refused(text: str) -> None:
 RECORDS = st.fixed_dictionaries(
     {},
     optional={
-        "kind": st.sampled_from(["opened", "reserved", "drawn", "committed", "released", "other", 3, None]),
+        "kind": st.sampled_from(["opened", "reserved", "drawn", "committed", "released", "settled", "other", 3, None]),
         "created": st.sampled_from(["2030-01-01T00:00:00+00:00", "", 5, None]),
         "reservation": JSON | st.integers(0, 3),
         "steps": JSON | st.integers(-2, 12),

@@ -35,7 +35,13 @@ def create(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Opens an account with a total budget for one data set."""
+    """Opens an account with a total budget for one data set.
+
+    Without --adaptive all runs are added up by privacy loss distributions: the tightest, and a run calibrated to the
+    whole budget fits. It is proven if every run was declared before the first result was seen. Take --adaptive where
+    you look at one run before you plan the next: it holds whatever you do, and admits somewhat less. The rule cannot
+    be changed later; `tacit ledger show` gives what is spent under both.
+    """
     from tacit.ledger import Ledger, Rule
 
     opened = Ledger.create(
@@ -62,10 +68,34 @@ def history(ledger: Url, dataset: DataSetName = None, json: Json = False) -> Non
     if json:
         print_json(facts)
         return
-    columns = ("created", "run", "state", "steps_reserved", "steps_charged")
+    columns = ("id", "created", "run", "state", "steps_reserved", "steps_charged")
     rows = ([str(entry[column]) for column in columns] for entry in facts["entries"])
     headers = (column.replace("_", " ") for column in columns)
     print_table(f"history of {facts['dataset']}", headers, rows)
+
+
+@app.command()
+def settle(
+    ledger: Url,
+    reservation: Annotated[int, typer.Argument(help="Its id in `tacit ledger history`.")],
+    dataset: DataSetName = None,
+    json: Json = False,
+) -> None:
+    """Closes an open reservation of a run that died and will not be resumed.
+
+    One for which noise may have been drawn counts whole for ever; one for which none was costs nothing. A process that
+    still works on it is refused.
+    """
+    entry = _account(ledger, dataset).settle(reservation)
+    if json:
+        print_json(entry.to_dict())
+        return
+    out.print(
+        f"reservation {entry.id} ({entry.run}): {entry.state.value}, {entry.steps_charged} of {entry.steps_reserved} "
+        "steps charged",
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 def _account(ledger: str, dataset: str | None) -> "Account":
@@ -100,14 +130,22 @@ def _show(account: "Account", as_json: bool) -> None:
         f"rule       {_RULES[facts['rule']]}",
         *(f"           {name}: {_under(rule)}" for name, rule in (facts["rules"] or {}).items()),
         f"odometer   {amount(facts['odometer'])}, however the runs were chosen",
-        f"entries    {len(facts['entries'])}",
+        f"entries    {len(facts['entries'])}, {_open(facts['entries'])}",
         f"verified   {facts['records']} records, head {facts['head']}",
     ]
     out.print("\n".join(lines), markup=False, soft_wrap=True)
 
 
+def _open(entries: list[dict[str, Any]]) -> str:
+    waiting = [str(entry["id"]) for entry in entries if entry["state"] == "reserved"]
+    if not waiting:
+        return "none open"
+    shown = ", ".join(waiting[:5]) + (", ..." if len(waiting) > 5 else "")
+    return f"{len(waiting)} open and counted whole ({shown}): under way, to be resumed, or to be settled"
+
+
 _RULES = {
-    "fixed-plan": "fixed-plan: holds if every run was declared before the first result was seen",
+    "fixed-plan": "fixed-plan: holds if every run was declared before the first result was seen, else see adaptive",
     "adaptive": "adaptive: a Rényi filter, holds also if runs are planned from earlier results",
 }
 

@@ -138,15 +138,29 @@ class Account:
             LedgerError: there is no such open reservation, it was made for another event, or its mark is below what
                 was done or begun.
         """
-        entry = self._journal.read().entries.get(reservation)
-        if entry is None:
-            raise LedgerError(
-                f"reservation {reservation}: the account of {self.dataset!r} has none of this number. "
-                "See `tacit ledger show`."
-            )
+        entry = self._entry(reservation)
         begun = entry.steps_drawn if steps_begun is None else steps_begun
         check_resumable(entry, event_for, steps_done, begun)
         return ResumedReservation(self._journal, entry, event_for, steps_done=steps_done, steps_begun=begun)
+
+    def settle(self, reservation: int) -> Entry:
+        """Close an open reservation that nobody will commit or take up again, and return what became of it.
+
+        If it was never marked, no noise was drawn for it, and it is released. Otherwise it counts whole for ever: how
+        much of it was drawn is known up to its mark, but what a part of it costs only the run could say. Should its
+        process live after all, the ledger refuses it the noise of every step beyond the mark.
+
+        Raises:
+            LedgerError: there is no such open reservation.
+        """
+
+        def closing(history: History) -> Record:
+            if not history.is_open(reservation):
+                raise LedgerError(f"reservation {reservation} is {self._entry(reservation).state.value}, not open.")
+            return {"kind": "settled" if history.drawn(reservation) else "released", "reservation": reservation}
+
+        self._journal.append(closing)
+        return self._entry(reservation)
 
     def require(self, event: DpEvent, *, neighbours: Neighbours, unit: PrivacyUnit) -> None:
         """Refuse now what `reserve` would refuse, and write nothing: for work that takes several reservations.
@@ -224,6 +238,15 @@ class Account:
             "head": history.head,
             "entries": [entry.to_dict() for entry in history.entries.values()],
         }
+
+    def _entry(self, reservation: int) -> Entry:
+        entry = self._journal.read().entries.get(reservation)
+        if entry is None:
+            raise LedgerError(
+                f"reservation {reservation}: the account of {self.dataset!r} has none of this number. "
+                "See `tacit ledger history`."
+            )
+        return entry
 
     def _delta(self, delta: float | None) -> float:
         if delta is not None:

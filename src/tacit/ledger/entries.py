@@ -10,11 +10,12 @@ from tacit.ledger.spending import decode_event
 
 
 class EntryState(enum.Enum):
-    """Where a reservation stands. Reserved and committed ones are spent; a released one costs nothing."""
+    """Where a reservation stands. Reserved, committed and settled ones are spent; a released one costs nothing."""
 
     RESERVED = "reserved"
     COMMITTED = "committed"
     RELEASED = "released"
+    SETTLED = "settled"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,13 +25,13 @@ class Entry:
     Attributes:
         id: the number of the reservation in its account's history.
         run, note: what the run called itself.
-        state: reserved (a run that is under way or that died), committed or released.
+        state: reserved (a run that is under way or that died), committed, released, or settled (closed because nobody
+            would ever commit it; it counts whole).
         steps_reserved: the steps that the run planned.
         steps_drawn: the durable mark: no noise was ever drawn for a step at or above it.
         steps_charged: the steps that count as spent: all reserved ones until the commit says otherwise.
         encoded_event: what counts as spent, in the versioned JSON form of `tacit.accounting`.
-        created, closed: when it was reserved and when committed or released, in UTC; ``closed`` is None until
-            then.
+        created, closed: when it was reserved and when it was closed, in UTC; ``closed`` is None until then.
     """
 
     id: int

@@ -10,6 +10,7 @@ whole database can forge a whole history; comparing heads that were noted elsewh
 | reserved | a run may draw the noise of so many steps, which costs this event |
 | drawn | the noise of the first so many steps of a reservation may have been drawn |
 | committed, released | the end of a reservation: what so many steps cost, or that none began |
+| settled | the end of a reservation that nobody will commit: it counts whole |
 """
 
 import hashlib
@@ -59,8 +60,12 @@ class History:
         return {number: self._entry(number) for number in self._reserved}
 
     def is_open(self, reservation: int) -> bool:
-        """Whether there is such a reservation and it was neither committed nor released."""
+        """Whether there is such a reservation and it was not closed."""
         return reservation in self._reserved and reservation not in self._closed
+
+    def drawn(self, reservation: int) -> int:
+        """The mark of a reservation: no noise was drawn for a step at or above it."""
+        return self._drawn.get(reservation, 0)
 
     def counts_anew(self, record: Mapping[str, Any]) -> bool:
         """Whether something would count as spent by a next record that did not count before."""
@@ -115,12 +120,14 @@ class History:
             raise ValueError("the reservation is closed, or there is none")
         reserved = self._reserved[number]
         if kind == "drawn":
-            self._drawn[number] = _count(record["steps"], least=self._drawn.get(number, 0), most=reserved["steps"])
+            self._drawn[number] = _count(record["steps"], least=self.drawn(number), most=reserved["steps"])
             return
-        if EntryState(kind) is EntryState.COMMITTED:
+        state = EntryState(kind)
+        if state is EntryState.COMMITTED:
             _count(record["steps"], most=reserved["steps"])
             self.counted[_text(record["event"])] += 1
-        self._uncount(reserved["event"])
+        if state is not EntryState.SETTLED:
+            self._uncount(reserved["event"])
         self._closed[number] = record
 
     def _entry(self, number: int) -> Entry:
@@ -133,7 +140,7 @@ class History:
             note=reserved["note"],
             state=state,
             steps_reserved=reserved["steps"],
-            steps_drawn=self._drawn.get(number, 0),
+            steps_drawn=self.drawn(number),
             steps_charged=0 if state is EntryState.RELEASED else charged["steps"],
             encoded_event=charged["event"],
             created=reserved["created"],
