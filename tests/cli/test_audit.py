@@ -146,6 +146,7 @@ def test_a_data_set_is_audited_with_plain_and_private_models(tmp_path):
     assert set(found["tpr_at_fpr"]) == set(found["plain"]["tpr_at_fpr"]) == {"0.01", "0.001", "0.0001"}
     assert len(found["attacks"]) == len(found["plain"]["attacks"]) == 6
     assert 1.5 < found["white_box"]["epsilon"] < 2.3
+    assert found["white_box"]["refuted"] == (found["white_box"]["epsilon"] > 2)
     assert {"epsilon_lower", "auc", "plain"} <= set(found["private"])
     assert {path.name for path in (tmp_path / "audit").iterdir()} == {"private-audit.html", "private-audit.json"}
     assert found["page"] == str(tmp_path / "audit" / "private-audit.html")
@@ -191,6 +192,8 @@ def test_folders_that_cannot_be_audited_are_refused(planted, tmp_path):
     assert "--canaries" in line
     (tmp_path / Planting.FILE_NAME).write_bytes((folder / Planting.FILE_NAME).read_bytes())
     assert "model.safetensors" in refusal("audit", str(tmp_path))
+    (tmp_path / "file").write_text("")
+    assert "cannot be written" in refusal("audit", str(folder), "--out", str(tmp_path / "file" / "audit"))
     line = refusal("audit", str(folder), "--epsilon", "2")
     assert "epsilon=2.0" in line
     assert "Leave it out" in line

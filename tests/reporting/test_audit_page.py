@@ -134,8 +134,12 @@ def test_a_run_whose_records_are_not_at_hand_has_a_page_of_its_canaries():
 
 @pytest.mark.usefixtures("without_figures")
 def test_the_white_box_has_a_headline_and_a_row():
-    bound = LowerBound(1.9, 1e-5, 0.95, 100.0, "one run, 50 independent canaries").to_dict()
+    bound = {**LowerBound(1.9, 1e-5, 0.95, 100.0, "one run, 50 independent canaries").to_dict(), "refuted": False}
     text = words(render_audit(record(finding(), white_box=bound)))
+    assert "The white box refutes it" not in text
     assert "White box ≥ 1.9" in text
     assert "one run, 50 independent canaries 1.9 100" in text
     assert "White box" not in words(render_audit(record(finding())))
+    refuted = render_audit(record(finding(), white_box={**bound, "epsilon": 2.4, "refuted": True}))
+    assert "The white box refutes it: there epsilon is at least 2.4." in words(refuted)
+    assert 'class="statement void"' in refuted

@@ -146,7 +146,7 @@ class AuditResult:
         values = self.private.to_dict()
         return {
             **values,
-            "white_box": self.white_box.to_dict(),
+            "white_box": {**self.white_box.to_dict(), "refuted": self.white_box.epsilon > self.private.claim.epsilon},
             "plain": self.plain.to_dict(),
             "private": [*values["private"], "test_accuracy", "plain"],
         }

@@ -53,7 +53,7 @@ def audit(  # noqa: PLR0913 - one parameter for each option
         own |= {"shadows": shadows, "steps": steps, "plain_epochs": plain_epochs, "device": device}
         _refuse({**own, "unsafe_seed": unsafe_seed}, subject)
         record = _audit_run(path, confidence)
-        folder = RunFolder(path) if out_folder is None else RunFolder.create(out_folder, path.name)
+        folder = RunFolder.create(out_folder or path, path.name, goes_on=out_folder is None)
     else:
         data = _data_set(subject)
         settings = AuditSettings.for_data(
@@ -159,9 +159,13 @@ def _show(record: dict[str, Any], folder: "RunFolder", as_json: bool) -> None:
         print_json({**values, "page": str(page)})
         return
     rows = [(finding["name"], *_cells(finding)) for finding in record["findings"]]
+    if "white_box" in record:
+        bound = record["white_box"]
+        shown = f">= {bound['epsilon']:.3g}", f"{bound['largest']:.3g}"
+        rows.append(("plan, white box", f"{record['epsilon_claimed']:.4g}", *shown, "", "", ""))
     headers = ("model", "claimed epsilon", "audited epsilon", "could have shown", "AUC", "TPR at 1 % FPR", "at 0.1 %")
     print_table(f"Audit of {record['subject']}, {100 * record['confidence']:g} % confidence", headers, rows)
-    if record["refuted"]:
+    if record["refuted"] or record.get("white_box", {}).get("refuted"):
         out.print("[bold red]The claim is refuted.[/bold red]")
     out.print("This is for the owner of the data: it was computed from records that no budget paid for.")
     out.print(f"report  {page}", markup=False)

@@ -24,7 +24,8 @@ def render_audit(record: Values) -> str:
         {
             "record": record,
             "audited": findings[0],
-            "verdict": _verdict(findings[0]),
+            "verdict": f"{_verdict(findings[0])}{_white_box_verdict(record)}",
+            "refuted": findings[0]["refuted"] or bool(_white_box_verdict(record)),
             "publishable": "epsilon_lower" not in record["private"],
             "white_box": record.get("white_box") is not None,
             "headlines": _headlines(record),
@@ -54,6 +55,13 @@ def _verdict(finding: Values) -> str:
         f"The claim of epsilon {claimed} was not refuted: with {confidence} confidence {lower}. At most {most} could "
         "have been shown."
     )
+
+
+def _white_box_verdict(record: Values) -> str:
+    bound = record.get("white_box")
+    if not bound or not bound["refuted"]:
+        return ""
+    return f" The white box refutes it: there epsilon is at least {bound['epsilon']:.4g}."
 
 
 def _headlines(record: Values) -> list[Headline]:
