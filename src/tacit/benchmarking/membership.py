@@ -39,10 +39,11 @@ _DRAWN = np.geomspace(1e-5, 1, 41)
 def measure(experiment: Experiment, subjects: Sequence[Subject], seed: int) -> dict[str, Any]:
     """Rows of every attack on every subject, and how the subjects compare; the first subject is the plain one.
 
-    A row holds ``subject``, ``epsilon`` and ``delta`` that it claims, ``shadows`` (``same`` kind or ``plain``),
-    ``attack``, ``auc``, ``tpr_at_fpr`` with the ceiling of the claim alone and that of the whole privacy curve, and
-    ``tprs`` at the result's ``fprs``, to draw. ``within`` says that the interval ends below the ceiling, ``beyond``
-    that it begins above, even at the upper end of the false positive rate: the claim would be refuted.
+    A row holds ``subject``, ``epsilon`` and ``delta`` that it claims, ``shadows`` (the ``same`` kind, or the ``plain``
+    models of the first subject), ``attack``, ``auc``, ``tpr_at_fpr`` with the ceiling of the claim alone and that of
+    the whole privacy curve, and ``tprs`` at the result's ``fprs``, to draw. ``within`` says that the interval ends
+    below the ceiling, ``beyond`` that it begins above, even at the upper end of the false positive rate: the claim
+    would be refuted.
     """
     coins = Randomness(unsafe_seed=seed)
     plain: Observations | None = None

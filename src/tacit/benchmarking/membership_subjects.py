@@ -44,7 +44,7 @@ class Setting:
 SETTINGS = {
     "digits": Setting(1_400, 33, Fitting(1000, 64, 3e-3, 1e-4), 0.5),
     "mnist": Setting(10_000, 33, Fitting(4000, 64, 3e-3, 1e-4), 0.5),
-    "cifar10-jpeg": Setting(8_000, 17, Fitting(2500, 64, 1e-3, 1e-4), 0.2),
+    "cifar10-jpeg": Setting(6_000, 17, Fitting(2000, 64, 1e-3, 1e-4), 0.2),
 }
 """By the name of the data set. Sizes are what two cores train in minutes."""
 
