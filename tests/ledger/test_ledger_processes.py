@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tacit.benchmarking.ledger import Place, measure
+from tacit.benchmarking.ledger import Place, measure, measure_steps
 from tacit.core import BudgetExceededError
 from tacit.ledger import Account, EntryState, Ledger, Reservation, Rule
 from tacit.ledger.history import History
@@ -120,3 +120,12 @@ def test_many_processes_spend_side_by_side(address: str) -> None:
     assert row["holds"], row
     entries = Ledger.open(address).account("spend").entries()
     assert {entry.state for entry in entries} == {EntryState.COMMITTED}
+
+
+def test_a_run_pays_for_marks_and_a_step_by_itself_for_three_writes(address: str) -> None:
+    for way, steps, records in (("run", 1_000, 2 + 64), ("step", 100, 300)):
+        row = measure_steps(Place(address), way, rule=Rule.FIXED_PLAN)
+        account = Ledger.open(address).account(way)
+        assert (row["steps"], sum(entry.steps_charged for entry in account.entries())) == (steps, steps)
+        assert account.to_dict()["records"] - 1 <= records
+        assert row["share"] == pytest.approx(row["ms_a_step"] / 50)

@@ -65,7 +65,10 @@ def unit_epsilon(event: dp_accounting.DpEvent, delta: float, *, neighbours: Neig
 
     By privacy loss distributions, or by Rényi divergences where those do not cover the event; for a unit of
     several examples by group privacy (Vadhan 2017, lemma 2.2), which multiplies a pure epsilon by their
-    number.
+    number. That lemma knows the privacy curve of one example and nothing else, so it holds for every event, and is
+    above what a unit really costs: Gaussian noise without sampling, for one, has the curve of so many times the
+    sensitivity. That curve is not taken where it is known, because one sampled run beside it would then raise what was
+    already spent. A plan that bounds the whole unit itself (one clipped contribution of each user) has a unit of one.
     """
     name = "pld" if ACCOUNTANTS["pld"].supports(event, neighbours) else "rdp"
     if delta == 0:
