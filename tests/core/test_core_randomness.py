@@ -71,11 +71,11 @@ def test_pitfall_20_keys_hold_at_least_128_bits_of_the_operating_system(monkeypa
         assert not np.array_equal(draw(Randomness(), "a"), draw(one, "a"))
 
 
-def test_a_stream_is_keyed_with_128_bits() -> None:
-    keys = [RNG.stream("noise", step).bit_generator.state["state"]["key"] for step in range(64)]
-    assert all(key.dtype == np.uint64 and key.shape == (2,) for key in keys)
+def test_a_stream_is_keyed_with_256_bits() -> None:
+    keys = [RNG.stream("noise", step).bit_generator.state["state"]["keysetup"] for step in range(64)]
+    assert all(key.dtype == np.uint32 and key.shape == (8,) for key in keys)
     ones = np.unpackbits(np.stack(keys).view(np.uint8), axis=1).sum(axis=0)
-    assert len(ones) == 128
+    assert len(ones) == 256
     assert ((ones > 0) & (ones < 64)).all()  # no bit of the key is stuck
 
 

@@ -1,15 +1,17 @@
 """The one source of random bits for noise and sampling.
 
 A `Randomness` holds a 256-bit key from the operating system and hands out independent streams, each named by a path
-such as ``("noise", 17)``. A stream's generator is Philox, keyed with 128 bits that BLAKE2b derives from key and path,
-so that
+such as ``("noise", 17)``. A stream is ChaCha20 with 20 rounds under a key of 256 bits that BLAKE2b derives from key and
+path, with nonce and counter from zero on, so that
 
 - seeding torch, numpy or random anywhere changes nothing here, and drawing here changes nothing there;
 - one step's stream does not depend on how much another step drew, whatever the chunking or the device;
-- two different paths never share a stream.
+- two different paths never share a stream;
+- whoever sees part of a stream, or all of many streams, cannot tell the rest from uniform words without breaking
+  ChaCha20 or BLAKE2b.
 
-`Randomness.device_key` derives keys of ChaCha20, for noise that `tacit.core.device_noise` draws where the values are,
-and for lots.
+The words come from the package randomgen, numpy's own distributions turn them into numbers. `Randomness.device_key`
+derives further keys of ChaCha20, for noise that `tacit.core.device_noise` draws where the values are, and for lots.
 """
 
 import hashlib
@@ -19,6 +21,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from randomgen.chacha import ChaCha
 
 from tacit.core.errors import InputError, UnsupportedError
 
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     import torch
 
 _KEY_BYTES = 32
+_ROUNDS = 20
+_STREAM_DOMAIN = b"tacit/stream"
 _DEVICE_KEY_DOMAIN = b"tacit/device-key"
 
 
@@ -93,9 +98,7 @@ class Randomness:
 
     def stream(self, *path: str | int) -> np.random.Generator:
         """A generator that belongs to ``path`` alone; asking twice for one path gives the same numbers twice."""
-        digest = hashlib.blake2b(_encode(path), key=self._key, digest_size=16).digest()
-        key = np.frombuffer(digest, dtype=np.uint64)
-        return np.random.Generator(np.random.Philox(key=key))
+        return _keyed_stream(self._derive(path, _STREAM_DOMAIN))
 
     def device_key(self, *path: str | int) -> bytes:
         """A key of 256 bits that belongs to ``path`` alone, for ChaCha20: noise in `device_noise`, and which records a
@@ -104,8 +107,15 @@ class Randomness:
         BLAKE2b derives it with a personalisation of its own, so that it has nothing in common with the stream of the
         same path, nor with any other. It is a secret: whoever holds it can subtract the noise.
         """
-        message = _encode(path)
-        return hashlib.blake2b(message, key=self._key, digest_size=_KEY_BYTES, person=_DEVICE_KEY_DOMAIN).digest()
+        return self._derive(path, _DEVICE_KEY_DOMAIN)
+
+    def _derive(self, path: Sequence[str | int], domain: bytes) -> bytes:
+        return hashlib.blake2b(_encode(path), key=self._key, digest_size=_KEY_BYTES, person=domain).digest()
+
+
+def _keyed_stream(key: bytes) -> np.random.Generator:
+    """ChaCha20's words from counter and nonce 0 on, each pair of them one of numpy's 64-bit numbers."""
+    return np.random.Generator(ChaCha(key=int.from_bytes(key, "little"), rounds=_ROUNDS))
 
 
 def _encode(path: Sequence[str | int]) -> bytes:
