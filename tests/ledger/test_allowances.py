@@ -1,5 +1,6 @@
 """Reservations by allowance on PostgreSQL: the same history, the same limit, and nothing remembered for too long."""
 
+import concurrent.futures
 from collections import Counter
 from typing import Any
 
@@ -197,6 +198,41 @@ def test_an_edit_is_seen_once_the_trust_has_run_out(postgres: str, monkeypatch: 
     monkeypatch.setattr(journal, "_TRUST_SECONDS", 1e9)
     with pytest.raises(LedgerError, match="tampered"):
         reserve(account)  # what was found broken is not trusted again
+
+
+def test_a_new_process_reads_the_history_before_it_takes_what_others_left(
+    postgres: str, by_allowance: list[int]
+) -> None:
+    account = opened(postgres)
+    for _ in range(6):
+        reserve(account)
+    left, used = allowances(account).total(), len(by_allowance)
+    assert left > 0
+    with account._journal.database.write() as connection:
+        connection.execute(sa.text("UPDATE history SET body = replace(body, '3.0', '9.0') WHERE number = 0"))
+    fresh = journal.Journal(account._journal.database, 1)
+    with pytest.raises(LedgerError, match="tampered"):
+        Account(account.terms, account.created, fresh).require(STEP, neighbours=account.neighbours, unit=account.unit)
+    with pytest.raises(LedgerError, match="tampered"):
+        reserve(Account(account.terms, account.created, fresh))
+    assert (allowances(account).total(), len(by_allowance)) == (left, used)
+
+
+def test_threads_share_what_they_have_read(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where every reservation first reads what is new."""
+    monkeypatch.setattr(journal, "_TRUST_SECONDS", -1.0)
+    account = opened(postgres)
+
+    def spend() -> None:
+        for _ in range(8):
+            reservation = reserve(account)
+            reservation.before_noise(0)
+            reservation.commit()
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(spend) for _ in range(4)]:
+            done.result(timeout=120)
+    assert [entry.steps_charged for entry in account.entries()] == [1] * 32
 
 
 def test_another_version_of_the_accountants_decides_anew(

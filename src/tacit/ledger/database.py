@@ -92,7 +92,12 @@ class Database(abc.ABC):
     Args:
         name: how messages call it; without a password.
         kept: the engine whose connections are kept.
+
+    Attributes:
+        keeps_allowances: whether `append_allowed` ever adds a record.
     """
+
+    keeps_allowances = False
 
     def __init__(self, name: str, kept: sa.Engine) -> None:
         self.name = name

@@ -3,6 +3,7 @@
 import datetime
 import json
 import math
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -52,6 +53,7 @@ class Journal:
         self._account_id = account_id
         self._known = History()
         self._verified = -math.inf
+        self._replaying = threading.Lock()
 
     def read(self) -> History:
         """The whole history, every link verified."""
@@ -75,6 +77,7 @@ class Journal:
         Raises:
             LedgerError: the history is broken, the clock was moved back, or the database cannot be written.
         """
+        self._verify_lately()
         first = self._known.length
         number = first
 
@@ -93,31 +96,44 @@ class Journal:
             return Addition(stored, allowances, _not_before(max(created, self._known.written)))
 
         self.database.append(self._account_id, first, next_record)
-        self._verified = time.monotonic()
         return number
 
     def append_allowed(self, record: Record) -> int | None:
         """Add the record of a reservation if an allowance is left for its event, and return its number.
 
-        None where nothing was written and `append` must decide: no allowance, or the history was not verified lately.
+        None where nothing was written and `append` must decide.
         """
-        if time.monotonic() - self._verified > _TRUST_SECONDS:
+        if not self.database.keeps_allowances:
             return None
+        self._verify_lately()
         created = now()
         body = json.dumps({**record, "created": created})
         wanted = AllowedRecord(event_key(record["event"]), body, created, _not_before(created))
         return self.database.append_allowed(self._account_id, wanted)
 
+    def _verify_lately(self) -> None:
+        """Where records of others may be left unread: read them now, while nobody waits for it."""
+        if not self.database.keeps_allowances or time.monotonic() - self._verified <= _TRUST_SECONDS:
+            return
+        with self._replaying:
+            first = self._known.length
+            self._follow(self.database.tail(self._account_id, first), first)
+
     def _catch_up(self, tail: Tail, first: int) -> None:
-        read_meanwhile = max(0, self._known.length - first)  # by another thread, which had the lock before
+        """With the account locked, so that nobody has read more than the tail."""
+        with self._replaying:
+            self._follow(tail, first)
+
+    def _follow(self, tail: Tail, first: int) -> None:
+        read_meanwhile = max(0, self._known.length - first)  # by another thread
         try:
             for record in tail.records[read_meanwhile:]:
                 self._known.replay(*record)
             self._known.require_end(tail.length, tail.head)
         except LedgerError:
-            self._known = History()
-            self._verified = -math.inf
+            self._known, self._verified = History(), -math.inf
             raise
+        self._verified = time.monotonic()
 
 
 def write_record(connection: sa.Connection, account_id: int, number: int, previous: str, record: Record) -> str:

@@ -76,6 +76,8 @@ class PostgresDatabase(Database):
             (``PGPASSWORD``, ``PGHOST``, ...).
     """
 
+    keeps_allowances = True
+
     def __init__(self, address: str) -> None:
         try:
             url = sa.make_url(address).set(drivername="postgresql+psycopg")
