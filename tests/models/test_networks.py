@@ -143,7 +143,7 @@ def test_default_models():
             "resnet",
             (1, 28, 28),
             10,
-            "model='resnet': must be one of linear, mlp, norm-cnn, table-mlp",
+            "model='resnet': must be one of linear, mlp, norm-cnn, norm-cnn-wide, table-mlp",
         ),
         ("tanh-cnn", (17,), 10, r"input_shape=\(17,\): tanh-cnn takes images"),
         ("tanh-cnn", (2, 28, 28), 10, r"input_shape=\(2, 28, 28\)"),

@@ -1,5 +1,6 @@
 """Networks by name."""
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -13,6 +14,7 @@ from tacit.models.tabular import TableColumn, table_mlp
 from tacit.models.wide_resnet import wide_resnet
 
 _MLP_HIDDEN = 128
+_WIDE = 32
 
 
 def _linear(input_shape: Sequence[int], classes: int) -> nn.Module:
@@ -31,6 +33,7 @@ MODELS: Mapping[str, Callable[[Sequence[int], int], nn.Module]] = {
     "linear": _linear,
     "mlp": _mlp,
     "norm-cnn": norm_cnn,
+    "norm-cnn-wide": functools.partial(norm_cnn, width=_WIDE),
     "table-mlp": _table_mlp,
     "tanh-cnn": tanh_cnn,
     "wrn-16-4": wide_resnet,

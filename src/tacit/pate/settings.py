@@ -24,6 +24,7 @@ _PUBLISHED_SIGMA = 0.16  # and so on, times the number of teachers: 40, 200 and 
 _PUBLISHED_THRESHOLD = 0.8
 _PUBLISHED_THRESHOLD_NOISE = 0.6
 _KNN_EPSILON = 0.5
+_TURNS = 4  # of spreading and learning, in all rounds of questions together
 _WHITENING, _PIXEL_WHITENING = 0.35, 0.2  # of scattering features, and of inputs as they are
 
 
@@ -82,19 +83,20 @@ class Choices:
 
 def pate_settings(data: DataSet, choices: Choices) -> Pate:
     """The run that was chosen, for a data set whose tensors are where it shall run."""
-    name, device = choices.model or _network(data), data.train.inputs.device
+    device, large = data.train.inputs.device, _is_large_image(data)
+    name = choices.model or ("norm-cnn-wide" if large else "mlp")
     aggregator = _aggregator(data, choices)
-    rounds = choices.rounds or (2 if isinstance(aggregator, PrivateKNN) and _is_large_image(data) else 1)
+    rounds = choices.rounds or (2 if isinstance(aggregator, PrivateKNN) and large else 1)
     return Pate(
-        voters=_voters(data, choices, aggregator, name),
+        voters=_voters(data, choices, aggregator),
         queries=choices.queries,
         aggregator=aggregator,
-        student=_student(choices.student or ("self-training" if _is_large_image(data) else "fixmatch"), rounds),
+        student=_student(choices.student or ("self-training" if large else "fixmatch"), rounds),
         choose=choices.choose,
         rounds=rounds,
         build_student=lambda: build(name, data.input_shape, data.classes).to(device),
         fixed=fixed_features(data),
-        whitening=_WHITENING if _is_large_image(data) else _PIXEL_WHITENING,
+        whitening=_WHITENING if large else _PIXEL_WHITENING,
         public=choices.public,
         delta=choices.delta,
         publish_epsilon=choices.publish_epsilon,
@@ -154,28 +156,24 @@ def _said(noise: GNMax | ConfidentGNMax, known: dict[str, float]) -> GNMax | Con
     return GNMax(known.get("sigma", noise.sigma))
 
 
-def _voters(data: DataSet, choices: Choices, aggregator: Aggregator, network: str) -> Voters:
+def _voters(data: DataSet, choices: Choices, aggregator: Aggregator) -> Voters:
     if isinstance(aggregator, PrivateKNN):
         return NearestRecords(aggregator)
     shares = Shares(choices.teachers)
     if choices.teacher == "linear":
         return linear_voters(shares)
-    return network_voters(shares, lambda: build(network, data.input_shape, data.classes))
+    name = choices.model or ("norm-cnn" if _is_large_image(data) else "mlp")
+    return network_voters(shares, lambda: build(name, data.input_shape, data.classes))
 
 
 def _student(name: str, rounds: int) -> Student:
     students: dict[str, Student] = {
-        # It takes two turns at least: where questions come in one round, both are its own.
-        "self-training": SelfTraining(rounds=2 if rounds == 1 else 1),
+        "self-training": SelfTraining(rounds=max(1, _TURNS // rounds)),
         "fixmatch": FixMatch(),
         "gan": GAN(),
         "supervised": Supervised(),
     }
     return students[name]
-
-
-def _network(data: DataSet) -> str:
-    return "norm-cnn" if _is_large_image(data) else "mlp"
 
 
 def _is_large_image(data: DataSet) -> bool:

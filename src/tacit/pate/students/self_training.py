@@ -34,8 +34,8 @@ class SelfTraining:
     Reference: Iscen, Tolias, Avrithis, Chum, Label Propagation for Deep Semi-supervised Learning, 2019.
     """
 
-    steps: int = 1200
-    rounds: int = 2
+    steps: int = 700
+    rounds: int = 4
     batch_size: int = 128
     learning_rate: float = 3e-3
     sharpness: float = 4.0
