@@ -205,12 +205,12 @@ class _Search:
     def __init__(self, added: FloatArray, noise_std: float, rate: float) -> None:
         # A prior of variance 1 on each share keeps the estimate sane where records add nearly the same.
         inverse = np.linalg.inv(added @ added.T + noise_std**2 * np.eye(len(added)))
-        self._shares = inverse @ added
+        self._shares = (inverse @ added).astype(np.float32)  # read whole at every step
         self._precision = np.maximum(1 / np.diag(inverse) - noise_std**2, 0.0)
         self._noise_std, self._rate = noise_std, rate
 
     def __call__(self, released: FloatArray) -> FloatArray:
-        shares = self._shares @ released
+        shares = (self._shares @ released.astype(np.float32)).astype(np.float64)
         return _likelihood_ratio(shares, self._precision, 1.0, self._noise_std, self._rate)
 
 

@@ -23,7 +23,7 @@ def judge_sensitivity(subject: Subject, pairs: Iterable[Pair] = ()) -> Verdict:
     r"""Accuses a step whose sums on two neighbouring data sets lie further apart than the clipping promises.
 
     Neighbours differ by one record. Both go through the same private step with its noise switched off, all records
-    taking part, and :math:`\\|f(D) - f(D')\\|_2 \\le \\Delta` must hold for what would have been released, times the
+    taking part, and :math:`\|f(D) - f(D')\|_2 \le \Delta` must hold for what would have been released, times the
     plan's divisor. There is no chance in it: a step that is accused has a record that proves it. One that is not
     accused may still have one that was not tried.
 
