@@ -69,21 +69,21 @@ def test_private_models_stay_under_their_ceiling_and_noise_free_ones_do_not(pool
     none = {"noise_multiplier": 0.0, "unsafe_no_noise": True}
     for name, noise in (("private", {"epsilon": 1.0}), ("no noise", none)):
         plan = tacit.DPSGD(
-            expected_batch_size=40,
+            expected_batch_size=60,
             examples=RECORDS // 2,
-            steps=60,
+            steps=80,
             clipping=tacit.clipping.Flat(1.0),
             delta=1e-4,
             **noise,
         )
         answers = train_private(
-            build, pool, few, plan, lambda model: torch.optim.SGD(model.parameters(), lr=4.0), randomness=SEEDED
+            build, pool, few, plan, lambda model: torch.optim.Adam(model.parameters(), lr=0.03), randomness=SEEDED
         )
         found[name] = attack_each(observe(answers, pool, few), ATTACKS["lira-online-fixed"]).tpr_at(0.01)
         if name == "private":
-            allowed = Ceiling.of_claim(plan.epsilon(), plan.delta).at(0.01)
-    assert found["private"].tpr.low < allowed
-    assert found["no noise"].tpr.low > 1.5 * allowed
+            allowed = Ceiling.of_claim(plan.epsilon(), plan.delta)
+    for name, kept in (("private", True), ("no noise", False)):  # even where the false positive rate is at its highest
+        assert (found[name].tpr.low < allowed.at(found[name].fpr.high)) == kept, name
 
 
 def test_private_models_have_noise_of_their_own_even_under_a_seed(pool):

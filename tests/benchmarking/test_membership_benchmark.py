@@ -27,7 +27,7 @@ def experiment() -> Experiment:
     """Random labels, which only memory can explain."""
     generator = torch.Generator().manual_seed(0)
     pool, test = (
-        Split(torch.rand(count, 1, 6, 6, generator=generator), torch.randint(0, 3, (count,), generator=generator))
+        Split(torch.rand(count, 1, 8, 8, generator=generator), torch.randint(0, 3, (count,), generator=generator))
         for count in (200, 60)
     )
     return Experiment("random", Setting(200, 5, Fitting(200, 64, 2e-2, 0.0), 0.5), pool, test, 3)
