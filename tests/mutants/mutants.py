@@ -152,7 +152,7 @@ def noise_from_torchs_generator(planter: Planter) -> None:
 
 
 def runs_share_their_source(planter: Planter) -> None:
-    planter.replace(Randomness, "fork", lambda real, self: self)
+    planter.replace(Randomness, "fork", lambda real, self, **options: self)
 
 
 # Clipping
