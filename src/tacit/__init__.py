@@ -14,13 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tacit import accounting as accounting
+    from tacit import auditing as auditing
     from tacit import benchmarking as benchmarking
     from tacit import clipping as clipping
     from tacit import datasets as datasets
     from tacit import gradients as gradients
     from tacit import ledger as ledger
+    from tacit import linear as linear
     from tacit import mechanisms as mechanisms
     from tacit import models as models
+    from tacit import pate as pate
+    from tacit import queries as queries
     from tacit import recipes as recipes
     from tacit import sampling as sampling
     from tacit import training as training
@@ -41,8 +45,8 @@ if TYPE_CHECKING:
     from tacit.training import fit as fit
 
 _ROOMS = (
-    *("accounting", "benchmarking", "clipping", "datasets", "gradients", "ledger", "mechanisms", "models", "plan"),
-    *("recipes", "reporting", "sampling", "training"),
+    *("accounting", "auditing", "benchmarking", "clipping", "datasets", "gradients", "ledger", "linear", "mechanisms"),
+    *("models", "pate", "plan", "queries", "recipes", "reporting", "sampling", "training"),
 )
 _HOMES = {
     "tacit.core.privacy": ("Budget", "Neighbours", "PrivacyUnit", "Statement"),
