@@ -73,9 +73,10 @@ def test_all_states_damaged_is_an_error_and_not_a_new_run(store):
         store.newest()
 
 
-def test_a_newer_form_is_refused(store):
-    store.write(0, 1, Saved({"schema": SCHEMA_VERSION + 1}, {"x": torch.zeros(1)}))
-    with pytest.raises(InputError, match=r"its form is version 2, and this tacit knows 1"):
+@pytest.mark.parametrize("form", [SCHEMA_VERSION + 1, SCHEMA_VERSION - 1])
+def test_another_form_is_refused(store, form):
+    store.write(0, 1, Saved({"schema": form}, {"x": torch.zeros(1)}))
+    with pytest.raises(InputError, match=rf"its form is version {form}, and this tacit knows {SCHEMA_VERSION}"):
         store.newest()
 
 

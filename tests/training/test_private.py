@@ -370,6 +370,7 @@ PUBLIC_RESULTS = {
     FitResult: {"model", "statement", "steps", "engine"},
     tacit.Statement: {
         *("epsilon", "delta", "neighbours", "unit", "mechanism", "sampler", "accountant", "caveats", "released"),
+        "generator",
     },
     Lot: {"step", "records"},  # the records are the caller's own data set, whole
     ClippedSum: {"grads"},  # by contract what a mechanism must noise before anything leaves

@@ -93,15 +93,17 @@ def test_planted_bug_a_resumed_run_that_reserves_nothing(torture, monkeypatch):
 def test_planted_bug_changed_data_under_the_old_stream(torture, monkeypatch):
     monkeypatch.setattr(Session, "_check_same_run", lambda self, header, source: source is not None)
     monkeypatch.setattr(Witness, "__call__", lambda self, step, sums: None)
-    torture.kill("secret", [LATE])
+    lots = [victim.plan().sampler.indices(step, victim.RECORDS, Randomness(unsafe_seed=7)) for step in (3, 4)]
+    assert [0 in lot for lot in lots] == [False, True]  # which lots of those that come again hold the changed record
+    torture.kill("seeded", [("after the update", 6)])
     assert "went on with changed data (status 0) " in said(torture)
-    assert "steps 4 and 4: two different sums have the same noise" in said(torture)
+    assert "steps 5 and 5: two different sums have the same noise" in said(torture)
 
 
 def test_planted_bug_steps_drawn_again_under_the_old_key(torture, monkeypatch):
     """The new stretch counts its streams from 0, so that the noise of step 1 comes again at another step."""
     old = Randomness(unsafe_seed=7)
-    monkeypatch.setattr(Randomness, "from_secret_key", classmethod(lambda cls, key, voids_guarantee: old))
+    monkeypatch.setattr(Randomness, "from_secret_key", classmethod(lambda cls, key, voids_guarantee, fast: old))
     torture.kill("redrawn", [LATE])
     assert "steps 1 and 4: two different sums have the same noise" in said(torture)
 

@@ -130,7 +130,7 @@ def test_under_a_fixed_seed_too_a_stretch_has_pairs_of_its_own(tmp_path, used):
 def test_planted_bug_a_stretch_under_the_old_key_is_seen(tmp_path, used, monkeypatch):
     old = Randomness(unsafe_seed=5)
     train(tmp_path, stop=5, redraw=True, randomness=old)
-    monkeypatch.setattr(Randomness, "from_secret_key", classmethod(lambda cls, key, voids_guarantee: old))
+    monkeypatch.setattr(Randomness, "from_secret_key", classmethod(lambda cls, key, voids_guarantee, fast: old))
     train(tmp_path, redraw=True, randomness=old)
     assert max(map(len, sums_of(used))) == 2
 

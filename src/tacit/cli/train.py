@@ -111,6 +111,15 @@ def train(  # noqa: PLR0913 - one parameter for each option
             show_default=False,
         ),
     ] = False,
+    fast_randomness: Annotated[
+        bool,
+        typer.Option(
+            "--fast-randomness",
+            help="Draws from Philox, which is not cryptographic, and says so in the statement; for GPUs.",
+            rich_help_panel="Running",
+            show_default=False,
+        ),
+    ] = False,
     unsafe_seed: Annotated[int | None, _running("Fixes noise and sampling: voids the guarantee.")] = None,
     json: Json = False,
 ) -> None:
@@ -135,6 +144,7 @@ def train(  # noqa: PLR0913 - one parameter for each option
         execution=Execution(engine=engine, chunk_size=chunk_size),
         device=find_device(device),
         unsafe_seed=unsafe_seed,
+        fast_randomness=fast_randomness,
         checkpoint=_checkpoint(checkpoint, checkpoint_every, resume, redraw),
         canaries=None if planting is None else planting.facts(),
         private_files={} if planting is None else {planting.FILE_NAME: planting.to_bytes()},

@@ -29,6 +29,7 @@ import dataclasses
 import functools
 import importlib.util
 import math
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -82,6 +83,26 @@ def add_normal_(values: Tensor, scale: float, key: Tensor, nonce: Nonce) -> None
             chacha_normal.add_normal_(values, scale, key, nonce)
     else:
         _add_on_cpu(values, scale, key, nonce)
+
+
+def add_fast_normals_(values: Sequence[Tensor], scales: Sequence[float], seed: int) -> None:
+    r"""Adds ``scale`` times standard normal noise to each of ``values``, in place, from torch's generator on their GPU.
+
+    For the fast mode. On a GPU that generator is Philox with a key of 64 bits: not cryptographic. Its float32 normals
+    are made of 32-bit uniform numbers and end at :math:`\sqrt{66 \ln 2} = 6.8` standard deviations, float64 ones at
+    8.7. The values' own order decides which noise each gets. No global generator is touched.
+
+    Args:
+        values: tensors of one device, of types that `add_normal_` takes.
+        scales: the standard deviation for each.
+        seed: 64 bits, from `Randomness.fast_seed`, used once.
+    """
+    generator = torch.Generator(values[0].device).manual_seed(seed)
+    for tensor, scale in zip(values, scales, strict=True):
+        precision = torch.float64 if tensor.dtype == torch.float64 else torch.float32
+        noise = torch.randn(tensor.shape, generator=generator, dtype=precision, device=tensor.device)
+        with torch.inference_mode(tensor.is_inference()):
+            tensor.detach().copy_(noise.mul_(scale).add_(tensor.detach()))
 
 
 def checked(values: Tensor, scale: float, key: Tensor, nonce: Nonce) -> tuple[float, Nonce]:

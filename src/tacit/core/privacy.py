@@ -7,6 +7,9 @@ from typing import Any
 
 from tacit.core.validation import check_count, check_non_negative, check_open_unit
 
+GENERATOR = "ChaCha20"
+FAST_GENERATOR = "Philox"
+
 
 class Neighbours(enum.Enum):
     """Which two data sets a guarantee makes hard to tell apart.
@@ -65,6 +68,12 @@ def _rounded_up(value: float) -> str:
     return f"{float(context.create_decimal(repr(float(value)))):.4g}"
 
 
+def _about(generator: str) -> tuple[str, ...]:
+    if generator == GENERATOR:
+        return ()
+    return (f"its random numbers came at least in part from {generator}, which is not cryptographic",)
+
+
 @dataclasses.dataclass(frozen=True)
 class Statement:
     """A number called epsilon together with everything that it depends on.
@@ -79,6 +88,7 @@ class Statement:
         accountant: how epsilon was computed from the events.
         caveats: whatever weakens the guarantee, such as a fixed seed; each a clause of its own.
         released: what is called private, a model or the answer to a query.
+        generator: of the random numbers: ChaCha20, or Philox where the fast mode was asked for; the sentence says so.
     """
 
     epsilon: float
@@ -90,9 +100,10 @@ class Statement:
     accountant: str
     caveats: tuple[str, ...] = ()
     released: str = "model"
+    generator: str = GENERATOR
 
     def __str__(self) -> str:
-        caveats = "".join(f"; {caveat}" for caveat in self.caveats)
+        caveats = "".join(f"; {caveat}" for caveat in (*_about(self.generator), *self.caveats))
         guarantee = (
             f"({_rounded_up(self.epsilon)}, {_rounded_up(self.delta)})-differentially private"
             if self.epsilon < float("inf")
@@ -116,5 +127,6 @@ class Statement:
             "accountant": self.accountant,
             "caveats": list(self.caveats),
             "released": self.released,
+            "generator": self.generator,
             "sentence": str(self),
         }

@@ -12,6 +12,9 @@ path, with nonce and counter from zero on, so that
 
 The words come from the package randomgen, numpy's own distributions turn them into numbers. `Randomness.device_key`
 derives further keys of ChaCha20, for noise that `tacit.core.device_noise` draws where the values are, and for lots.
+
+A source in the fast mode draws from Philox instead, which passes statistical tests and is not a cryptographic
+generator. It has to be asked for, is meant for training on a GPU, and statements say that it was used.
 """
 
 import hashlib
@@ -24,6 +27,7 @@ import numpy as np
 from randomgen.chacha import ChaCha
 
 from tacit.core.errors import InputError, UnsupportedError
+from tacit.core.privacy import FAST_GENERATOR, GENERATOR
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
 _KEY_BYTES = 32
 _ROUNDS = 20
 _STREAM_DOMAIN = b"tacit/stream"
+_FAST_DOMAIN = b"tacit/fast"
+_FAST_SEED_DOMAIN = b"tacit/fast-seed"
 _DEVICE_KEY_DOMAIN = b"tacit/device-key"
 
 
@@ -40,10 +46,12 @@ class Randomness:
     Args:
         unsafe_seed: a fixed seed for tests and debugging. **It voids the privacy guarantee**: whoever knows the seed
             can subtract the noise. `voids_guarantee` is then true, and statements say so.
+        fast: draws lots, and the noise of training steps on a GPU, from Philox, which is not cryptographic. Training
+            alone honours it (see `fork`). On a CPU the noise of steps stays ChaCha20's.
     """
 
-    def __init__(self, *, unsafe_seed: int | None = None) -> None:
-        self.voids_guarantee = unsafe_seed is not None
+    def __init__(self, *, unsafe_seed: int | None = None, fast: bool = False) -> None:
+        self.voids_guarantee, self.fast = unsafe_seed is not None, fast
         self._key = (
             secrets.token_bytes(_KEY_BYTES)
             if unsafe_seed is None
@@ -51,7 +59,12 @@ class Randomness:
         )
 
     def __repr__(self) -> str:
-        return f"Randomness(voids_guarantee={self.voids_guarantee})"
+        return f"Randomness(voids_guarantee={self.voids_guarantee}{', fast=True' if self.fast else ''})"
+
+    @property
+    def generator(self) -> str:
+        """The weakest generator that streams and noise may come from, for statements."""
+        return FAST_GENERATOR if self.fast else GENERATOR
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Copies and pickles are refused but under a fixed seed: both sides would go on to draw the same noise."""
@@ -62,14 +75,18 @@ class Randomness:
             )
         return super().__reduce_ex__(protocol)
 
-    def fork(self) -> "Randomness":
+    def fork(self, *, may_be_fast: bool = False) -> "Randomness":
         """A source of its own for one run, so that two runs never share a stream even where they were given one source.
 
-        Under a fixed seed it is the same source: a run can then be repeated, and its guarantee is void anyway.
+        Under a fixed seed it has the same key: a run can then be repeated, and its guarantee is void anyway.
+
+        Args:
+            may_be_fast: keeps the fast mode, for runs whose statement names the `generator`; all others leave it.
         """
+        fast = self.fast and may_be_fast
         if self.voids_guarantee:
-            return self
-        forked = Randomness()
+            return self if fast == self.fast else self.from_secret_key(self._key, voids_guarantee=True)
+        forked = Randomness(fast=fast)
         forked._key = hashlib.blake2b(forked._key, key=self._key, digest_size=_KEY_BYTES).digest()
         return forked
 
@@ -83,21 +100,24 @@ class Randomness:
         return self._key
 
     @classmethod
-    def from_secret_key(cls, key: bytes, *, voids_guarantee: bool) -> "Randomness":
+    def from_secret_key(cls, key: bytes, *, voids_guarantee: bool, fast: bool = False) -> "Randomness":
         """The source whose key `export_secret_key` gave.
 
         Args:
             key: 32 bytes.
             voids_guarantee: whether the key came from a fixed seed; statements then say so, as before.
+            fast: whether the source was in the fast mode.
         """
         if len(key) != _KEY_BYTES:
             raise InputError(f"key of {len(key)} bytes: must have {_KEY_BYTES}. Give what export_secret_key returned.")
-        restored = cls()
+        restored = cls(fast=fast)
         restored._key, restored.voids_guarantee = bytes(key), voids_guarantee
         return restored
 
     def stream(self, *path: str | int) -> np.random.Generator:
         """A generator that belongs to ``path`` alone; asking twice for one path gives the same numbers twice."""
+        if self.fast:
+            return _fast_stream(self._derive(path, _FAST_DOMAIN))
         return _keyed_stream(self._derive(path, _STREAM_DOMAIN))
 
     def device_key(self, *path: str | int) -> bytes:
@@ -109,6 +129,10 @@ class Randomness:
         """
         return self._derive(path, _DEVICE_KEY_DOMAIN)
 
+    def fast_seed(self, *path: str | int) -> int:
+        """A seed of 64 bits that belongs to ``path`` alone, for torch's generator on a GPU in the fast mode."""
+        return int.from_bytes(self._derive(path, _FAST_SEED_DOMAIN)[:8], "little")
+
     def _derive(self, path: Sequence[str | int], domain: bytes) -> bytes:
         return hashlib.blake2b(_encode(path), key=self._key, digest_size=_KEY_BYTES, person=domain).digest()
 
@@ -116,6 +140,11 @@ class Randomness:
 def _keyed_stream(key: bytes) -> np.random.Generator:
     """ChaCha20's words from counter and nonce 0 on, each pair of them one of numpy's 64-bit numbers."""
     return np.random.Generator(ChaCha(key=int.from_bytes(key, "little"), rounds=_ROUNDS))
+
+
+def _fast_stream(key: bytes) -> np.random.Generator:
+    """Philox takes 128 bits of the key."""
+    return np.random.Generator(np.random.Philox(key=np.frombuffer(key[:16], dtype=np.uint64)))
 
 
 def _encode(path: Sequence[str | int]) -> bytes:

@@ -10,7 +10,7 @@ from torch import Tensor
 from tacit.core import noise_table
 from tacit.core.chacha import Nonce, nonces_for
 from tacit.core.compiled_noise import Adder, compiled_adder
-from tacit.core.device_noise import add_normal_, key_tensor
+from tacit.core.device_noise import add_fast_normals_, add_normal_, key_tensor
 from tacit.core.noise_table import NoiseTable
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_positive
@@ -24,7 +24,8 @@ class StepNoise:
     r"""Turns sums into noisy means: :math:`v \leftarrow (v + N(0, s^2)) / L`, in place.
 
     The noise of a step comes from ChaCha20 under a key that belongs to the run and the step alone, with a nonce for
-    each parameter, so nothing is drawn twice whatever the chunking, the engine or the device.
+    each parameter, so nothing is drawn twice whatever the chunking, the engine or the device. In the fast mode of
+    `Randomness` it comes on a GPU from torch's generator there, under a seed that belongs to the run and the step.
 
     On a GPU nothing waits for the device and all sums take one launch, which `launch` also gives to whoever captures
     it. The sums must be finite: engines see to that, and where checking costs no wait (on the CPU) it is done.
@@ -54,6 +55,9 @@ class StepNoise:
     def apply_(self, sums: Mapping[str, Tensor], randomness: Randomness, step: int) -> None:
         """Adds the noise of one step and divides."""
         self._check_finite(sums.values())
+        if randomness.fast and _on_gpu(sums):
+            self._add_fast_and_divide([_dense(tensor) for tensor in sums.values()], randomness.fast_seed("noise", step))
+            return
         self.point_to(sums)
         key = key_tensor(randomness.device_key("noise", step), device=next(iter(sums.values())).device)
         if self._table is not None:
@@ -92,17 +96,29 @@ class StepNoise:
         self._table.add_(self._mechanism.scale * _ROUNDING, self._divisor, key)
 
     def _add_and_divide(self, values: Sequence[Tensor], key: Tensor) -> None:
-        scale = self._mechanism.scale
-        if scale:
+        if self._mechanism.scale:
             for tensor, nonce in zip(values, self._nonces.values(), strict=True):
                 add = self._compiled or add_normal_
-                add(tensor, scale if tensor.dtype == torch.float64 else scale * _ROUNDING, key, nonce)
+                add(tensor, self._scale_for(tensor), key, nonce)
         torch._foreach_div_(list(values), self._divisor)
+
+    def _add_fast_and_divide(self, values: Sequence[Tensor], seed: int) -> None:
+        if self._mechanism.scale:
+            add_fast_normals_(values, [self._scale_for(tensor) for tensor in values], seed)
+        torch._foreach_div_(list(values), self._divisor)
+
+    def _scale_for(self, tensor: Tensor) -> float:
+        scale = self._mechanism.scale
+        return scale if tensor.dtype == torch.float64 else scale * _ROUNDING
 
     def _check_finite(self, values: Iterable[Tensor]) -> None:
         for tensor in values:
             if not tensor.is_cuda:
                 self._mechanism.check_finite(tensor)
+
+
+def _on_gpu(sums: Mapping[str, Tensor]) -> bool:
+    return next(iter(sums.values())).is_cuda
 
 
 def _dense(tensor: Tensor) -> Tensor:

@@ -53,6 +53,7 @@ class Experiment:
         account: where the budget comes from.
         execution, device: where and how fast.
         unsafe_seed: fixes noise and sampling for debugging, which voids the guarantee.
+        fast_randomness: draws from a generator that is not cryptographic, see `Randomness`; the statement says so.
         checkpoint: where the models are saved while they train, each in a folder of its own, to go on after a crash.
         canaries: what the record says of canaries that stand in the places of examples; see `tacit.auditing.canaries`.
         private_files: kept in the run's folder by these names, readable by its owner alone.
@@ -67,6 +68,7 @@ class Experiment:
     execution: Execution = dataclasses.field(default_factory=Execution)
     device: torch.device = dataclasses.field(default_factory=lambda: torch.device("cpu"))
     unsafe_seed: int | None = None
+    fast_randomness: bool = False
     checkpoint: Checkpoint | None = None
     canaries: Mapping[str, Any] | None = None
     private_files: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
@@ -153,11 +155,15 @@ class Experiment:
                 average_decay=settings.average,
                 account=self.account,
                 run=f"{self.folder.path.name}/{seed}",
-                randomness=None if self.unsafe_seed is None else Randomness(unsafe_seed=self.unsafe_seed + seed),
+                randomness=self._randomness(seed),
                 execution=self.execution,
                 callbacks=[after_step],
                 checkpoint=None if self.checkpoint is None else self.checkpoint.part(str(seed)),
             )
+
+    def _randomness(self, seed: int) -> Randomness:
+        unsafe_seed = None if self.unsafe_seed is None else self.unsafe_seed + seed
+        return Randomness(unsafe_seed=unsafe_seed, fast=self.fast_randomness)
 
     def _point(self, seed: int, step: int, epsilon: float, score: float) -> dict[str, Any]:
         return {"seed": seed, "step": step, "epsilon": epsilon, self.metric: score}

@@ -44,20 +44,22 @@ class Position:
         caveats: tuple[str, ...] = ()
         if self.randomness.voids_guarantee:
             caveats = ("its noise came from a fixed seed, so the guarantee is void",)
+        generator = self.randomness.generator
         if not self.earlier:
-            return plan.statement(self.reservation.steps_begun, caveats=caveats)
+            return dataclasses.replace(plan.statement(self.steps_begun, caveats=caveats), generator=generator)
         again = f"{sum(self.earlier) - self.first} steps were drawn again after an interruption, and are counted again"
         statement = plan.statement(self.steps_begun, caveats=(*caveats, again))
         # Each stretch is a run of its own: for some samplers that costs more than as many steps in one.
         stretches = [plan.training_event(steps) for steps in (*self.earlier, self.reservation.steps_begun) if steps]
         everything = ComposedDpEvent([plan.event(0), *stretches])
         epsilon = plan.unit_accountant().epsilon(everything, plan.delta, plan.neighbours)
-        return dataclasses.replace(statement, epsilon=epsilon)
+        return dataclasses.replace(statement, epsilon=epsilon, generator=generator)
 
 
 def start(plan: DPSGD, account: Account | None, run: str, randomness: Randomness | None) -> Position:
     """The beginning of a run: streams of its own, and all of its steps reserved at once."""
-    return Position((randomness or Randomness()).fork(), reserve(plan, plan.steps, account, run))
+    source = (randomness or Randomness()).fork(may_be_fast=True)
+    return Position(source, reserve(plan, plan.steps, account, run))
 
 
 def reserve(plan: DPSGD, steps: int, account: Account | None, run: str, note: str = "") -> Reservation:

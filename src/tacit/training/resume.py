@@ -146,7 +146,7 @@ class Session:
             self._save(self._settled)
 
     def _begin_anew(self) -> Position:
-        facts, source = self._facts, (self._given or Randomness()).fork()
+        facts, source = self._facts, (self._given or Randomness()).fork(may_be_fast=True)
         header = Header(
             run=uuid.uuid4().hex,
             stretch=0,
@@ -157,6 +157,7 @@ class Session:
             dataset=None if facts.account is None else facts.account.dataset,
             reservation=None,
             voids_guarantee=source.voids_guarantee,
+            fast_randomness=source.fast,
             fingerprint={**facts.fingerprint(), "data": data_fingerprint(facts.records, source)},
         )
         try:
@@ -168,7 +169,8 @@ class Session:
     def _take_up(self, saved: Saved) -> Position:
         facts, header = self._facts, Header.from_json(saved.header)
         key = self._store.read_key(header.run, header.stretch)
-        source = None if key is None else Randomness.from_secret_key(key, voids_guarantee=header.voids_guarantee)
+        void, fast = header.voids_guarantee, header.fast_randomness
+        source = None if key is None else Randomness.from_secret_key(key, voids_guarantee=void, fast=fast)
         proven = self._check_same_run(header, source)
         explanation = self._explain(header)
         facts.state.restore(saved.header["state"], saved.tensors)
@@ -177,7 +179,7 @@ class Session:
         needs_replay = begun > header.done
         may_replay = proven and not self._checkpoint.redraw
         if header.step == facts.plan.steps:
-            source = source or Randomness(unsafe_seed=0 if header.voids_guarantee else None)  # nothing is left to draw
+            source = source or Randomness(unsafe_seed=0 if void else None, fast=fast)  # nothing is left to draw
         elif source is None or not explanation.is_paid or (needs_replay and not may_replay):
             return self._draw_afresh(header, source, explanation, begun)
         return self._open(header, source, explanation, begun)
@@ -190,10 +192,11 @@ class Session:
         if entry is not None and explanation.is_open:
             event_for = facts.plan.training_event
             facts.account.resume(entry.id, event_for, steps_done=begun, steps_begun=begun).commit()
-        fresh = Randomness()
+        fast = header.fast_randomness
+        fresh = Randomness(fast=fast)
         if header.voids_guarantee:
-            base = source or Randomness(unsafe_seed=0)
-            fresh = Randomness.from_secret_key(base.device_key("stretch", header.stretch + 1), voids_guarantee=True)
+            key = (source or Randomness(unsafe_seed=0)).device_key("stretch", header.stretch + 1)
+            fresh = Randomness.from_secret_key(key, voids_guarantee=True, fast=fast)
         following = dataclasses.replace(
             header,
             stretch=header.stretch + 1,

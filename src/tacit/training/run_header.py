@@ -51,7 +51,7 @@ class Header:
         clean_mark: the ledger's mark when the run stopped in order after this state, with no noise drawn since (0
             without a ledger); None where the run went on, or may have.
         dataset, reservation: the ledger's account and entry.
-        voids_guarantee: whether the noise comes from a fixed seed.
+        voids_guarantee, fast_randomness: whether the noise comes from a fixed seed, and whether in the fast mode.
         fingerprint: see `Facts.fingerprint`, and ``data``.
     """
 
@@ -64,6 +64,7 @@ class Header:
     dataset: str | None
     reservation: int | None
     voids_guarantee: bool
+    fast_randomness: bool
     fingerprint: Fingerprint
 
     @property
@@ -86,6 +87,7 @@ class Header:
             good = (
                 all(type(count) is int and count >= 0 for count in counts)
                 and isinstance(header.voids_guarantee, bool)
+                and isinstance(header.fast_randomness, bool)
                 and isinstance(values["earlier"], list)
                 and isinstance(header.run, str)
                 and (header.dataset is None or isinstance(header.dataset, str))
