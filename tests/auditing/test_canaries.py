@@ -139,10 +139,10 @@ def coins(bias=0.5, plantings=40):
 
 
 def test_coins_are_fair_and_independent():
-    """Of 20,000 coins, with a test that notices 0.52 in the place of 0.5."""
+    """Of 20,000 coins, with a test that notices 0.53 in the place of 0.5: that lies 8.5 standard deviations away."""
     fair = coins()
     assert stats.binomtest(int(fair.sum()), len(fair)).pvalue > 1e-4
-    assert stats.binomtest(int(coins(0.52).sum()), len(fair)).pvalue < 1e-4
+    assert stats.binomtest(int(coins(0.53).sum()), len(fair)).pvalue < 1e-4
     agree = int((fair[1:] == fair[:-1]).sum())
     assert stats.binomtest(agree, len(fair) - 1).pvalue > 1e-4
 
