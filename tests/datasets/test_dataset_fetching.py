@@ -270,7 +270,9 @@ def test_another_packing_of_the_same_content_is_accepted(home):
 
 
 @pytest.mark.parametrize(
-    "content", [PACKED[:-10], gzip.compress(b"labelz" * 3000), b"no gzip", gzip.compress(b"x" * 10**6)]
+    "content",
+    [PACKED[:-10], gzip.compress(b"labelz" * 3000), b"no gzip", gzip.compress(b"x" * 10**6)],
+    ids=["cut short", "another content", "no gzip", "too long"],
 )
 def test_a_corrupt_file_on_disk_is_refused_and_not_passed_over(server, home, content):
     place(home / "debian" / "toy")
