@@ -1,6 +1,8 @@
 """Reservations by allowance on PostgreSQL: the same history, the same limit, and nothing remembered for too long."""
 
 import concurrent.futures
+import json
+import time
 from collections import Counter
 from typing import Any
 
@@ -248,6 +250,84 @@ def test_another_version_of_the_accountants_decides_anew(
     reserve(account)
     spending.event_key.cache_clear()
     assert len(by_allowance) == used
+
+
+def add_as_version_2(connection: sa.Connection, event: dp_accounting.DpEvent) -> None:
+    """Reserve one step as a tacit does that knows nothing of allowances."""
+    length, head = connection.execute(sa.text("SELECT length, head FROM accounts FOR UPDATE")).one()
+    encoded = spending.encode_event(repeated(event)(1))
+    record = {"kind": "reserved", "run": "old", "note": "", "steps": 1, "event": encoded, "created": journal.now()}
+    body = json.dumps(record)
+    values = {"number": length, "body": body, "hash": link(head, length, body)}
+    connection.execute(sa.text("INSERT INTO history VALUES (1, :number, :body, :hash)"), values)
+    connection.execute(sa.text("UPDATE accounts SET length = :number + 1, head = :hash"), values)
+
+
+# Beside six steps of `STEP`, it leaves room for none.
+LARGE = dp_accounting.GaussianDpEvent(1.49)
+
+
+def test_what_an_older_process_adds_ends_the_allowances(postgres: str, by_allowance: list[int]) -> None:
+    account = opened(postgres)
+    running = [reserve(account) for _ in range(6)][-1]
+    assert allowances(account).total() > 0
+    with account._journal.database.write() as connection:
+        add_as_version_2(connection, LARGE)
+    running.before_noise(0)  # a record of this version does not bring them back
+    with pytest.raises(BudgetExceededError):
+        reserve(account)
+    assert account.spent() <= BUDGET.epsilon
+
+
+def test_after_an_older_process_allowances_are_made_anew(postgres: str, by_allowance: list[int]) -> None:
+    account = opened(postgres)
+    for _ in range(6):
+        reserve(account)
+    with account._journal.database.write() as connection:
+        add_as_version_2(connection, OTHER)
+    used = len(by_allowance)
+    reserve(account)
+    assert len(by_allowance) == used
+    for _ in range(4):
+        reserve(account)
+    assert len(by_allowance) > used
+
+
+def test_an_older_process_that_writes_meanwhile_ends_the_allowances(postgres: str, by_allowance: list[int]) -> None:
+    """Its transaction began first and ends while a reservation by allowance waits for the account's row."""
+    account = opened(postgres)
+    for _ in range(6):
+        reserve(account)
+    waiting = sa.text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        with account._journal.database.write() as connection:
+            add_as_version_2(connection, LARGE)
+            late = pool.submit(reserve, account)
+            deadline = time.monotonic() + 60
+            while connection.execute(waiting).scalar() == 0:
+                connection.exec_driver_sql("SELECT pg_stat_clear_snapshot()")
+                assert time.monotonic() < deadline, "the reservation does not wait"
+        with pytest.raises(BudgetExceededError):
+            late.result(timeout=60)
+    assert account.spent() <= BUDGET.epsilon
+
+
+def test_what_was_not_added_allows_nothing(postgres: str, by_allowance: list[int]) -> None:
+    """A program that does not lock adds a record after another has read and before it writes."""
+    account = opened(postgres)
+    reserved = {"kind": "reserved", "run": "r", "note": "", "steps": 1, "event": spending.encode_event(STEP)}
+    fits = Counter({spending.encode_event(repeated(STEP)(1)): 9})
+
+    def add_meanwhile(history: journal.History) -> journal.Record:
+        with account._journal.database.write() as connection:
+            add_as_version_2(connection, LARGE)
+        return reserved
+
+    reserve(account)
+    with pytest.raises(LedgerError, match=r"does not lock it\. Nothing was spent"):
+        account._journal.append(add_meanwhile, lambda: fits)
+    assert not allowances(account)
+    assert [entry.run for entry in account.entries()] == ["r", "old"]
 
 
 def test_a_program_that_does_not_lock_is_refused(postgres: str) -> None:

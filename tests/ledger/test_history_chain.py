@@ -15,6 +15,7 @@ from tacit.core import Budget, BudgetExceededError, LedgerError
 from tacit.ledger import Account, EntryState, Ledger, Reservation, Rule, journal, repeated
 from tacit.ledger.database import database_at
 from tacit.ledger.history import link
+from tacit.ledger.schema import accounts
 from tacit.ledger.spending import encode_event
 
 Reserve = Callable[..., Reservation]
@@ -139,6 +140,24 @@ def test_an_older_ledger_is_brought_up_to_date(old: Path) -> None:
         digits.reserve(repeated(STEP), 18, run="r", **terms)  # 4 + 30 steps are spent, 51 fit
     digits.reserve(repeated(STEP), 17, run="r", **terms)
     assert Ledger.open(old).account("digits").to_dict()["records"] == 1 + 3 + 2 + 1 + 1
+
+
+def test_a_ledger_without_allowances_is_brought_up_to_date(account: Account, reserve: Reserve) -> None:
+    for _ in range(3):
+        reserve(1)
+    before = account.entries()
+    with account._journal.database.write() as connection:
+        connection.exec_driver_sql("DROP TABLE allowances")
+        connection.exec_driver_sql("ALTER TABLE accounts DROP COLUMN allowed_length")
+        connection.exec_driver_sql("UPDATE tacit_ledger SET schema_version = 2")
+    ledger = Ledger.open(_address(account))
+    with ledger._database.read() as connection:
+        assert connection.execute(sa.select(accounts.c.allowed_length)).scalars().all() == [0]
+    upgraded = ledger.account("digits")
+    for _ in range(3):
+        upgraded.reserve(repeated(STEP), 1, run="new", neighbours=upgraded.neighbours, unit=upgraded.unit)
+    assert upgraded.entries()[:3] == before
+    assert len(upgraded.entries()) == 6
 
 
 def test_an_upgrade_that_fails_leaves_the_old_ledger(old: Path) -> None:

@@ -1,7 +1,8 @@
 """Older forms of a ledger, brought to the present one. Each step runs in the transaction of its caller.
 
 Version 1 kept reservations and what became of them in two tables without hashes. Its accounts were of the fixed-plan
-rule. Version 2 had no allowances; a tacit that knew only that would not withdraw them.
+rule. Version 2 had no allowances. A process that opened the ledger as version 2 may live on and add to it: it cannot
+withdraw allowances, but moves only the length of an account, and they hold no longer (see `tacit.ledger.schema`).
 """
 
 from collections.abc import Callable, Iterator
@@ -35,6 +36,14 @@ def _chain_the_history(connection: sa.Connection) -> None:
         head = ""
         for number, record in enumerate(_records(account, reservations, old["records"])):
             head = write_record(connection, account.id, number, head, record)
+
+
+def _keep_allowances(connection: sa.Connection) -> None:
+    metadata.create_all(connection)
+    column = accounts.c.allowed_length  # is there already where the step from version 1 made the present tables
+    if column.name not in {found["name"] for found in sa.inspect(connection).get_columns(accounts.name)}:
+        definition = sa.schema.CreateColumn(column).compile(dialect=connection.dialect)
+        connection.exec_driver_sql(f"ALTER TABLE {accounts.name} ADD COLUMN {definition}")
 
 
 def _rows(connection: sa.Connection, table: str) -> list[Any]:
@@ -73,4 +82,4 @@ def _terms(account: Any) -> Terms:
         raise broken(f"the terms of the account of {account.dataset!r} cannot be read") from error
 
 
-_STEPS: dict[int, Callable[[sa.Connection], None]] = {1: _chain_the_history, 2: metadata.create_all}
+_STEPS: dict[int, Callable[[sa.Connection], None]] = {1: _chain_the_history, 2: _keep_allowances}

@@ -37,23 +37,28 @@ _FLUSH = "SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_m
 
 # As `tacit.ledger.history.link` computes it.
 _LINK = "encode(sha256(convert_to(head || ' ' || length || ' ' || $3, 'UTF8')), 'hex')"
+# An older tacit may not take the lock. Whether it has moved the account is therefore asked where the account is
+# written: there PostgreSQL waits for its transaction and looks again.
 _PREPARE = f"""
     PREPARE tacit_tail(int, int) AS {TAIL.format(first="$1", account="$2")};
     PREPARE tacit_add(int, int, text, text) AS
         WITH moved AS (
-            UPDATE accounts SET length = $2 + 1, head = $4 WHERE id = $1 AND length = $2 RETURNING id
+            UPDATE accounts SET length = $2 + 1, head = $4, allowed_length = allowed_length + 1
+            WHERE id = $1 AND length = $2 RETURNING id
         ) INSERT INTO history (account_id, number, body, hash) SELECT id, $2, $3, $4 FROM moved;
     PREPARE tacit_withdraw(int) AS DELETE FROM allowances WHERE account_id = $1;
-    PREPARE tacit_allow(int, json, text) AS
-        INSERT INTO allowances (account_id, event, remaining, not_before)
-        SELECT $1, key, value::int, $3 FROM json_each_text($2);
+    PREPARE tacit_allow(int, text, json, text) AS
+        WITH added AS (
+            UPDATE accounts SET allowed_length = length WHERE id = $1 AND head = $2 RETURNING id
+        ) INSERT INTO allowances (account_id, event, remaining, not_before)
+        SELECT id, key, value::int, $4 FROM added, json_each_text($3);
     PREPARE tacit_add_allowed(int, text, text, text, text) AS
         WITH allowed AS (
             UPDATE allowances SET remaining = remaining - 1, not_before = greatest(not_before COLLATE "C", $5)
             WHERE account_id = $1 AND event = $2 AND remaining > 0 AND not_before COLLATE "C" <= $4 RETURNING account_id
         ), moved AS (
-            UPDATE accounts SET length = length + 1, head = {_LINK}
-            FROM allowed WHERE id = allowed.account_id RETURNING id, length - 1 AS number, head
+            UPDATE accounts SET length = length + 1, head = {_LINK}, allowed_length = allowed_length + 1 FROM allowed
+            WHERE id = allowed.account_id AND length = allowed_length RETURNING id, length - 1 AS number, head
         ) INSERT INTO history (account_id, number, body, hash) SELECT id, number, $3, head FROM moved RETURNING number;
     PREPARE tacit_flush AS {_FLUSH}
 """
@@ -62,7 +67,7 @@ _LOCK = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({_A
 _END = "COMMIT; EXECUTE tacit_flush"
 _LOCK_AND_READ = f"{_LOCK}; EXECUTE tacit_tail(%s, %s)"
 _WRITE = "EXECUTE tacit_add(%s, %s, %s, %s)"
-_ALLOW = "EXECUTE tacit_withdraw(%s); EXECUTE tacit_allow(%s, %s, %s)"
+_ALLOW = "EXECUTE tacit_withdraw(%s); EXECUTE tacit_allow(%s, %s, %s, %s)"
 _WRITE_ALLOWED = f"{_LOCK}; EXECUTE tacit_add_allowed(%s, %s, %s, %s, %s); {_END}"
 
 
@@ -126,7 +131,8 @@ class PostgresDatabase(Database):
             statements, values = [_WRITE], [account_id, *addition.record]
             if addition.allowances is not None:
                 statements.append(_ALLOW)
-                values += [account_id, account_id, json.dumps(dict(addition.allowances)), addition.not_before]
+                head = addition.record[-1]
+                values += [account_id, account_id, head, json.dumps(dict(addition.allowances)), addition.not_before]
             cursor.execute("; ".join([*statements, _END]), values)
             if cursor.rowcount != 1:
                 raise LedgerError(

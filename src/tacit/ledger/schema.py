@@ -5,7 +5,9 @@ another order is seen by whoever reads. An account's row says how long its list 
 values that ever change.
 
 ``allowances`` remembers a decision for those who come next: so many more of these events are known to fit, all rows
-together, beside what counts now. It says nothing that the history does not say, and may be emptied at any time.
+together, beside what counts now. It says nothing that the history does not say, and may be emptied at any time. It
+holds only while ``allowed_length`` keeps up with the length of the list: whoever knows of allowances moves both, and a
+record that an older tacit added, which could not withdraw them, leaves ``allowed_length`` behind.
 """
 
 import sqlalchemy as sa
@@ -28,6 +30,7 @@ accounts = sa.Table(
     sa.Column("dataset", sa.Text, nullable=False, unique=True),
     sa.Column("length", sa.Integer, nullable=False),
     sa.Column("head", sa.Text, nullable=False),
+    sa.Column("allowed_length", sa.Integer, nullable=False, server_default="0"),
 )
 
 history = sa.Table(
