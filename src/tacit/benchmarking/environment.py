@@ -51,7 +51,9 @@ def processor() -> str:
 
 def command() -> str:
     """The command that runs now, without the folders of this machine."""
-    return " ".join(Path(part).name if Path(part).is_absolute() else part for part in sys.argv)
+    module = getattr(sys.modules["__main__"], "__spec__", None)  # where Python was told `-m`
+    program = Path(sys.argv[0]).name if module is None else f"python -m {module.name.removesuffix('.__main__')}"
+    return " ".join([program, *(Path(part).name if Path(part).is_absolute() else part for part in sys.argv[1:])])
 
 
 def now() -> str:
