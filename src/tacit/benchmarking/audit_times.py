@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="where the result goes")
     out = parser.parse_args(arguments).out
     try:
-        check_writable(out)
+        check_writable("out", out)
         rows = [_audit(), _mutants()]
     except TacitError as error:
         print_line(str(error))
