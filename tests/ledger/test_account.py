@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from tacit.accounting import calibrate_dpsgd_noise, dpsgd_event
 from tacit.core import Budget, BudgetExceededError, InputError, LedgerError, Neighbours, PrivacyUnit, UnsupportedError
-from tacit.ledger import Account, Ledger, Reservation, repeated
+from tacit.ledger import Account, EntryState, Ledger, Reservation, repeated
 
 Reserve = Callable[..., Reservation]
 STEP = dp_accounting.GaussianDpEvent(10.0)
@@ -207,3 +207,17 @@ def test_an_entry_that_cannot_be_read_stops_all_spending(account: Account, reser
     for action in (account.spent, lambda: reserve(1)):
         with pytest.raises(LedgerError, match=r"event of an entry cannot be read.*Restore"):
             action()
+
+
+def test_after_reads_and_a_refusal_the_account_can_be_spent_from(account: Account, reserve: Reserve) -> None:
+    """A driver that prepares what it has sent often must not confuse that with what the ledger has prepared."""
+    first = reserve(1)
+    for _ in range(10):
+        account.spent()
+    for _ in range(2):
+        with pytest.raises(BudgetExceededError):
+            reserve(1000)
+        reserve(1)
+    first.before_noise(0)
+    first.commit()
+    assert [entry.state for entry in account.entries()] == [EntryState.COMMITTED, *[EntryState.RESERVED] * 2]

@@ -174,6 +174,7 @@ class PostgresDatabase(Database):
 
 
 def _prepare_connection(connection: Any, _record: object) -> None:
+    connection.prepare_threshold = None  # else psycopg, after a rollback, drops our statements with its own
     with connection.cursor() as cursor:
         cursor.execute("SHOW fsync")
         if cursor.fetchone() != ("on",):
