@@ -1,12 +1,13 @@
 """Reservations that another process takes up: nothing is forgotten, nothing contradicts the ledger's mark."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import dp_accounting
 import pytest
 
-from tacit.core import LedgerError
-from tacit.ledger import Account, EntryState, Reservation, repeated
+from tacit.core import LedgerError, Neighbours, PrivacyUnit
+from tacit.ledger import Account, EntryState, Ledger, Reservation, repeated
 from tacit.ledger.spending import encode_event
 
 STEP = dp_accounting.GaussianDpEvent(10.0)
@@ -101,3 +102,59 @@ def test_two_that_resume_cannot_both_close_it(account: Account, left_open: int) 
     one.commit()
     with pytest.raises(LedgerError, match="reservation 1 is closed in the ledger"):
         two.before_noise(4)
+
+
+MANY = 640  # so that a mark is ten steps ahead
+
+
+@pytest.mark.parametrize(
+    ("drawn", "done", "mark", "next_mark"),
+    [(4, 4, 14, 24), (10, 4, 14, 24), (20, 4, 20, 30), (10, 10, 20, 30), (634, 631, 640, None), (638, 638, 640, None)],
+)
+def test_the_first_noise_is_recorded_also_where_the_mark_covers_it(
+    path: Path, drawn: int, done: int, mark: int, next_mark: int | None
+) -> None:
+    account = Ledger.create(path, dataset="digits", budget=None).account("digits")
+    terms = {"run": "run", "neighbours": Neighbours.ADD_REMOVE, "unit": PrivacyUnit()}
+    reservation = account.reserve(repeated(STEP), MANY, **terms)
+    for step in range(drawn):
+        reservation.before_noise(step)
+    before = entry(account)
+    resumed = account.resume(before.id, repeated(STEP), steps_done=done, steps_begun=max(done, drawn))
+    assert entry(account) == before
+    resumed.before_noise(done)
+    first = entry(account)
+    assert (first.last_record, first.steps_drawn) == (before.last_record + 1, mark)
+    for step in range(done + 1, mark):
+        resumed.before_noise(step)
+    assert entry(account) == first
+    if next_mark is not None:
+        resumed.before_noise(mark)
+        assert (entry(account).last_record, entry(account).steps_drawn) == (first.last_record + 1, next_mark)
+
+
+def test_the_last_record_is_that_of_the_reservation_itself(
+    account: Account, left_open: int, reserve: Callable[..., Reservation]
+) -> None:
+    """What others write says nothing of it; whatever is written of it does."""
+    assert (left_open, entry(account).last_record) == (1, 5)
+    other = reserve(STEPS)
+    other.before_noise(0)
+    other.commit()
+    assert [each.last_record for each in account.entries()] == [5, 8]
+    account.settle(left_open)
+    assert [each.last_record for each in account.entries()] == [9, 8]
+    reserve(STEPS)
+    assert account.entries()[2].last_record == account.entries()[2].id == 10
+
+
+def test_of_two_that_resume_only_the_first_draws(account: Account, left_open: int) -> None:
+    one, two = (account.resume(left_open, repeated(STEP), steps_done=2) for _ in range(2))
+    one.before_noise(2)
+    for act in (lambda: two.before_noise(2), two.commit):
+        with pytest.raises(LedgerError, match=r"reservation 1 was taken up by another process\. Let one process go on"):
+            act()
+    for step in range(3, STEPS):
+        one.before_noise(step)
+    one.commit(STEPS)
+    assert (entry(account).state, entry(account).steps_charged) == (EntryState.COMMITTED, STEPS)

@@ -330,7 +330,7 @@ def test_headers_with_other_values_are_refused(stopped, tmp_path_factory, field,
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        *(("clean_mark", value) for value in (-1, "4", True, 1.5)),
+        *(("clean_record", value) for value in (-1, "4", True, 1.5)),
         *(("voids_guarantee", value) for value in (1, None, "no")),
         *(("step", value) for value in (-1, 99, None, "3")),
         *(("reservation", value) for value in (-1, 2, "1", [1])),

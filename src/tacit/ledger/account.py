@@ -124,6 +124,9 @@ class Account:
     ) -> Reservation:
         """Take up a reservation that a process left open when it died; nothing is written until a step or the end.
 
+        The first step always writes a record, also where the mark already covers it, unless another process has written
+        one first: so `Entry.last_record` tells whether anything was drawn after a process had stopped.
+
         Whoever resumes must see to two things that the ledger cannot see: that the other process is gone, and that a
         step below the mark either draws the very noise that it drew before, on the same sum, or none.
 

@@ -29,6 +29,8 @@ class Entry:
             would ever commit it; it counts whole).
         steps_reserved: the steps that the run planned.
         steps_drawn: the durable mark: no noise was ever drawn for a step at or above it.
+        last_record: the number of the last record of the reservation. The mark is written ahead and may stand still
+            while steps are drawn; a process that takes the reservation up adds a record before its first noise.
         steps_charged: the steps that count as spent: all reserved ones until the commit says otherwise.
         encoded_event: what counts as spent, in the versioned JSON form of `tacit.accounting`.
         created, closed: when it was reserved and when it was closed, in UTC; ``closed`` is None until then.
@@ -40,6 +42,7 @@ class Entry:
     state: EntryState
     steps_reserved: int
     steps_drawn: int
+    last_record: int
     steps_charged: int
     encoded_event: str
     created: str

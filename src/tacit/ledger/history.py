@@ -49,6 +49,7 @@ class History:
         self.counted: Counter[str] = Counter()
         self._reserved: dict[int, dict[str, Any]] = {}
         self._drawn: dict[int, int] = {}
+        self._last_record: dict[int, int] = {}
         self._closed: dict[int, dict[str, Any]] = {}
 
     @property
@@ -66,6 +67,10 @@ class History:
     def drawn(self, reservation: int) -> int:
         """The mark of a reservation: no noise was drawn for a step at or above it."""
         return self._drawn.get(reservation, 0)
+
+    def last_record(self, reservation: int) -> int:
+        """The number of the last record of a reservation: it moves on with whatever becomes of it."""
+        return self._last_record.get(reservation, reservation)
 
     def counts_anew(self, record: Mapping[str, Any]) -> bool:
         """Whether something would count as spent by a next record that did not count before."""
@@ -105,6 +110,7 @@ class History:
             self._reserve(number, record)
         else:
             self._continue(kind, record)
+            self._last_record[record["reservation"]] = number
         self.written = max(self.written, created)
 
     def _reserve(self, number: int, record: dict[str, Any]) -> None:
@@ -141,6 +147,7 @@ class History:
             state=state,
             steps_reserved=reserved["steps"],
             steps_drawn=self.drawn(number),
+            last_record=self.last_record(number),
             steps_charged=0 if state is EntryState.RELEASED else charged["steps"],
             encoded_event=charged["event"],
             created=reserved["created"],

@@ -2,7 +2,8 @@
 
 from tacit.core.errors import LedgerError
 from tacit.ledger.entries import Entry, EntryState
-from tacit.ledger.journal import Journal
+from tacit.ledger.history import History
+from tacit.ledger.journal import Journal, Record
 from tacit.ledger.reservation import LedgerReservation
 from tacit.ledger.spending import EventFor, encode_event
 
@@ -10,8 +11,9 @@ from tacit.ledger.spending import EventFor, encode_event
 class ResumedReservation(LedgerReservation):
     """The rest of a reservation; made by `Account.resume`.
 
-    Steps below the ledger's mark write nothing, since the mark already says that their noise may have been drawn; later
-    ones raise it as before. Whatever becomes of the run, what may have been drawn before is charged.
+    The first step writes a record before its noise, also where the mark already covers it, so that whoever knows the
+    entry's last record sees that more was drawn. Later steps raise the mark as before. Once another process has written
+    a record, nothing more is allowed. Whatever becomes of the run, what may have been drawn before is charged.
 
     Args:
         journal, entry: where the reservation is.
@@ -24,15 +26,31 @@ class ResumedReservation(LedgerReservation):
         self, journal: Journal, entry: Entry, event_for: EventFor, *, steps_done: int, steps_begun: int
     ) -> None:
         super().__init__(journal, entry.id, event_for, entry.steps_reserved)
-        self._begun, self._marked, self._drawn_before = steps_done, entry.steps_drawn, steps_begun
+        self._begun, self._marked, self._drawn_before = steps_done, steps_done, steps_begun
+        self._mark_before, self._last_record = entry.steps_drawn, entry.last_record
 
     @property
     def steps_begun(self) -> int:
         """How many steps were allowed to draw their noise, by this process or those before."""
         return max(self._begun, self._drawn_before)
 
+    def _mark_drawn(self, steps: int) -> None:
+        if steps > self._marked:
+            mark = max(self._mark_before, min(self._marked + self._block, self.steps))
+            self._append({"kind": "drawn", "steps": mark})
+            self._marked = mark
+
     def _close(self, steps: int) -> None:
         super()._close(max(steps, self._drawn_before))
+
+    def _append(self, values: Record) -> None:
+        def record(history: History) -> Record:
+            if history.last_record(self.id) != self._last_record:
+                found = "was taken up by another process" if history.is_open(self.id) else "is closed in the ledger"
+                raise LedgerError(f"reservation {self.id} {found}. Let one process go on, or reserve again.")
+            return {**values, "reservation": self.id}
+
+        self._last_record = self._journal.append(record)
 
 
 def check_resumable(entry: Entry, event_for: EventFor, steps_done: int, steps_begun: int) -> None:

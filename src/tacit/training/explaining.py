@@ -26,9 +26,9 @@ class Explanation:
     begun: int
 
     @property
-    def mark(self) -> int:
-        """The ledger's mark, which moves on as noise is drawn; 0 without an entry."""
-        return 0 if self.entry is None else self.entry.steps_drawn
+    def last_record(self) -> int:
+        """The number of the entry's last record, which moves on with every process that draws; 0 without an entry."""
+        return 0 if self.entry is None else self.entry.last_record
 
     @property
     def is_open(self) -> bool:

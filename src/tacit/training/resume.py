@@ -142,7 +142,7 @@ class Session:
         if begun == self._settled - self._header.first and self._settled < self._facts.plan.steps:
             if not self._facts.on_cpu:
                 self._generators = self._facts.state.generators()
-            self._header = dataclasses.replace(self._header, clean_mark=self._explain(self._header).mark)
+            self._header = dataclasses.replace(self._header, clean_record=self._explain(self._header).last_record)
             self._save(self._settled)
 
     def _begin_anew(self) -> Position:
@@ -153,7 +153,7 @@ class Session:
             first=0,
             earlier=(),
             step=0,
-            clean_mark=None,
+            clean_record=None,
             dataset=None if facts.account is None else facts.account.dataset,
             reservation=None,
             voids_guarantee=source.voids_guarantee,
@@ -174,7 +174,8 @@ class Session:
         proven = self._check_same_run(header, source)
         explanation = self._explain(header)
         facts.state.restore(saved.header["state"], saved.tensors)
-        clean = header.clean_mark == explanation.mark  # else the run went on after it had stopped in order
+        # Else the run went on after it had stopped in order, or may have: a closed entry does not tell.
+        clean = explanation.is_open and header.clean_record == explanation.last_record
         begun = header.done if clean else explanation.begun
         needs_replay = begun > header.done
         may_replay = proven and not self._checkpoint.redraw
@@ -201,8 +202,8 @@ class Session:
             header,
             stretch=header.stretch + 1,
             first=header.step,
-            earlier=(*header.earlier, begun if explanation.is_open else explanation.begun),
-            clean_mark=None,
+            earlier=(*header.earlier, begun),
+            clean_record=None,
             reservation=None,
             fingerprint={**facts.fingerprint(), "data": data_fingerprint(facts.records, fresh)},
         )
@@ -215,7 +216,7 @@ class Session:
 
     def _open(self, header: Header, source: Randomness, explanation: Explanation, begun: int) -> Position:
         """Saves the present state, then takes up the reservation or makes it, in this order."""
-        self._header = dataclasses.replace(header, clean_mark=None)
+        self._header = dataclasses.replace(header, clean_record=None)
         self._settled, self._drawn_before = header.step, begun
         self._generators = self._facts.state.generators()
         self._save(header.step)

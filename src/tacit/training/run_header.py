@@ -48,8 +48,8 @@ class Header:
         run: a random name, by which the ledger's entries are found.
         stretch, first, earlier: as in `Position`.
         step: how many steps of the plan are done.
-        clean_mark: the ledger's mark when the run stopped in order after this state, with no noise drawn since (0
-            without a ledger); None where the run went on, or may have.
+        clean_record: the last record of the ledger's entry when the run stopped in order after this state, with no
+            noise drawn since (0 without a ledger); None where the run went on, or may have.
         dataset, reservation: the ledger's account and entry.
         voids_guarantee, fast_randomness: whether the noise comes from a fixed seed, and whether in the fast mode.
         fingerprint: see `Facts.fingerprint`, and ``data``.
@@ -60,7 +60,7 @@ class Header:
     first: int
     earlier: tuple[int, ...]
     step: int
-    clean_mark: int | None
+    clean_record: int | None
     dataset: str | None
     reservation: int | None
     voids_guarantee: bool
@@ -80,10 +80,11 @@ class Header:
     def from_json(cls, values: dict[str, Any]) -> "Header":
         """The header of a file; refuses values of a wrong kind."""
         try:
+            values = {"clean_record": None, **values}  # older states have a mark, which does not tell as much
             header = cls(**{field.name: values[field.name] for field in dataclasses.fields(cls)})
             header = dataclasses.replace(header, earlier=tuple(header.earlier))
             counts = [header.stretch, header.first, header.step, header.step - header.first, *header.earlier]
-            counts += [number for number in (header.reservation, header.clean_mark) if number is not None]
+            counts += [number for number in (header.reservation, header.clean_record) if number is not None]
             good = (
                 all(type(count) is int and count >= 0 for count in counts)
                 and isinstance(header.voids_guarantee, bool)
