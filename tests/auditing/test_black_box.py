@@ -131,6 +131,8 @@ def test_records_are_attacked_by_whether_they_were_trained_on(kind, private):
     assert len(attack.roc.non_members) == 200 + gave_way
     assert found.refuted
     values = found.to_dict()
+    assert not values["by_coins"]
+    assert not any("ceiling" in point for point in values["attacks"][0]["tpr_at_fpr"])  # of a split no coin dealt
     assert values["auc"] == 1.0
     assert values["tpr_at_fpr"] == {"0.01": 1.0, "0.001": 1.0, "0.0001": 1.0}
     assert ("epsilon_lower" in values["private"]) is private  # people's inputs make it so
@@ -145,7 +147,8 @@ def test_records_are_attacked_by_whether_they_were_trained_on(kind, private):
 def finding(claim, scores, coins):
     planting = plant(data(), len(scores), "blank", Randomness(unsafe_seed=0))[1]
     evidence = CanaryEvidence.of(planting, scores, coins, delta=claim.delta, confidence=0.95)
-    return Finding("made", claim, 0.95, evidence, [Attack("guess", Roc.of(scores, coins))], paid_for=True)
+    attacks = [Attack("guess", Roc.of(scores, coins))]
+    return Finding("made", claim, 0.95, evidence, attacks, by_coins=True, paid_for=True)
 
 
 def test_a_claim_is_refuted_only_by_a_bound_above_it():
@@ -199,6 +202,23 @@ def test_plain_models_are_shown_to_leak_and_private_ones_keep_their_claim(outcom
     assert len(result.private.attacks) == 6
 
 
+def test_a_claim_that_is_tested_twice_is_refuted_by_either_test(outcome):
+    """Each has half of the chance to be wrong, so that a true claim is accused as rarely as the settings say."""
+    result = outcome[1]
+    assert result.white_box.confidence == pytest.approx(0.975)
+    assert result.private.canaries.bound.confidence == pytest.approx(0.975)
+    assert not result.to_dict()["refuted"]
+    assert result.to_dict()["confidence"] == 0.95
+    seen = dataclasses.replace(result.white_box, epsilon=1.001)
+    values = dataclasses.replace(result, white_box=seen).to_dict()
+    assert values["refuted"]
+    assert values["white_box"]["refuted"]
+    leaky = dataclasses.replace(result.plain, claim=result.private.claim)
+    values = dataclasses.replace(result, private=leaky).to_dict()
+    assert values["refuted"]
+    assert not values["white_box"]["refuted"]
+
+
 def test_the_experiment_is_planned_by_public_numbers(outcome):
     experiment, result, told = outcome
     assert experiment.plan.examples == 150
@@ -212,6 +232,8 @@ def test_what_may_not_be_published_of_an_experiment_is_named(outcome):
     values = outcome[1].to_dict()
     assert set(values["private"]) >= {"epsilon_lower", "auc", "tpr_at_fpr", "plain", "test_accuracy"}
     assert "white_box" not in values["private"]
+    assert values["by_coins"]
+    assert all("ceiling" in point for attack in values["attacks"] for point in attack["tpr_at_fpr"])
     assert set(values["private"]) <= values.keys()
 
 

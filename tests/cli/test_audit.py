@@ -146,7 +146,11 @@ def test_a_data_set_is_audited_with_plain_and_private_models(tmp_path):
     assert set(found["tpr_at_fpr"]) == set(found["plain"]["tpr_at_fpr"]) == {"0.01", "0.001", "0.0001"}
     assert len(found["attacks"]) == len(found["plain"]["attacks"]) == 6
     assert 1.5 < found["white_box"]["epsilon"] < 2.3
-    assert found["white_box"]["refuted"] == (found["white_box"]["epsilon"] > 2)
+    refuted = [found["white_box"]["epsilon"] > 2, found["epsilon_lower"] > 2]
+    assert found["white_box"]["refuted"] == refuted[0]
+    assert found["refuted"] == any(refuted)
+    bounds = [found["white_box"], *found["bounds"]]
+    assert [bound["confidence"] for bound in bounds] == pytest.approx([0.975] * 3)
     assert {"epsilon_lower", "auc", "plain"} <= set(found["private"])
     assert {path.name for path in (tmp_path / "audit").iterdir()} == {"private-audit.html", "private-audit.json"}
     assert found["page"] == str(tmp_path / "audit" / "private-audit.html")

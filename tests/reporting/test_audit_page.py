@@ -9,6 +9,7 @@ import torch
 
 from tacit.auditing.black_box import CanaryEvidence
 from tacit.auditing.canaries import plant
+from tacit.auditing.experiment import AuditResult
 from tacit.auditing.findings import Attack, Claim, Finding
 from tacit.auditing.lower_bounds import LowerBound
 from tacit.auditing.roc import Roc
@@ -21,7 +22,9 @@ SPLIT = Split(torch.zeros(400, 4), torch.zeros(400).long())
 DATA = DataSet("made", SPLIT, SPLIT, 2, (4,), "here")
 
 
-def finding(name="private", *, epsilon=2.0, shift=0.0, kind="blank", paid_for=True, attacked=True, coins=200):
+def finding(
+    name="private", *, epsilon=2.0, shift=0.0, kind="blank", paid_for=True, attacked=True, by_coins=True, coins=200
+):
     stream = np.random.default_rng(0)
     included = stream.random(coins) < 0.5
     scores = stream.standard_normal(coins) + shift * included
@@ -32,6 +35,7 @@ def finding(name="private", *, epsilon=2.0, shift=0.0, kind="blank", paid_for=Tr
         confidence=0.95,
         canaries=CanaryEvidence.of(planting, scores, included, delta=1e-5, confidence=0.95),
         attacks=[Attack("lira-online-fixed", Roc.of(scores, included))] if attacked else [],
+        by_coins=by_coins,
         paid_for=paid_for,
         test_accuracy=None if attacked else 0.9,
     )
@@ -39,10 +43,11 @@ def finding(name="private", *, epsilon=2.0, shift=0.0, kind="blank", paid_for=Tr
 
 def record(*findings, run="runs/a", white_box=None):
     first = findings[0]
+    values = first.to_dict() if white_box is None else AuditResult(first, first, white_box).to_dict()
     return {
-        **first.to_dict(),
+        **values,
         "findings": [each.drawn() for each in findings],
-        **{"subject": "<b>run</b>", "dataset": "digits", "model": "mlp", "run": run, "white_box": white_box},
+        **{"subject": "<b>run</b>", "dataset": "digits", "model": "mlp", "run": run},
         **{"created": "2026-01-01T00:00:00+00:00", "command": "tacit audit", "statement": "The released model is."},
         **{"versions": {"tacit": "0.1"}, "hardware": {"device": "cpu"}},
     }
@@ -99,6 +104,14 @@ def test_without_a_claim_there_is_no_ceiling():
     assert "ceiling 100 %" not in page
 
 
+def test_a_split_that_no_coin_dealt_has_no_ceiling():
+    page = render_audit(record(finding(shift=1.0, by_coins=False)))
+    assert page.count("which no coin dealt: this curve refutes nothing.</figcaption>") == 1
+    assert page.count("which no attack is above on average.</figcaption>") == 1  # that of the canaries
+    assert page.count(">ceiling</text>") == 1
+    assert not re.search(r"ceiling \d+(\.\d+)? %", page)
+
+
 @pytest.mark.usefixtures("without_figures")
 @pytest.mark.parametrize(
     ("options", "run", "said"),
@@ -134,12 +147,26 @@ def test_a_run_whose_records_are_not_at_hand_has_a_page_of_its_canaries():
 
 @pytest.mark.usefixtures("without_figures")
 def test_the_white_box_has_a_headline_and_a_row():
-    bound = {**LowerBound(1.9, 1e-5, 0.95, 100.0, "one run, 50 independent canaries").to_dict(), "refuted": False}
+    bound = LowerBound(1.9, 1e-5, 0.975, 100.0, "one run, 50 independent canaries")
     text = words(render_audit(record(finding(), white_box=bound)))
-    assert "The white box refutes it" not in text
+    assert "refuted" not in text
     assert "White box ≥ 1.9" in text
-    assert "one run, 50 independent canaries 1.9 100" in text
+    assert "one run, 50 independent canaries 1.9 100 97.5 %" in text
     assert "White box" not in words(render_audit(record(finding())))
-    refuted = render_audit(record(finding(), white_box={**bound, "epsilon": 2.4, "refuted": True}))
-    assert "The white box refutes it: there epsilon is at least 2.4." in words(refuted)
-    assert 'class="statement void"' in refuted
+
+
+@pytest.mark.usefixtures("without_figures")
+@pytest.mark.parametrize(
+    ("shift", "seen", "said"),
+    [
+        (0.0, 2.4, "epsilon is at least 2.4 in the white box."),
+        (4.0, 2.4, ", and epsilon is at least 2.4 in the white box."),
+        (4.0, 1.9, " at delta 1e-05."),
+    ],
+)
+def test_either_bound_refutes_and_both_share_the_chance_of_a_false_accusation(shift, seen, said):
+    bound = LowerBound(seen, 1e-5, 0.975, 100.0, "one run")
+    page = render_audit(record(finding(shift=shift), white_box=bound))
+    assert "The claim of epsilon 2 is refuted: with 95 % confidence epsilon is at least" in words(page)
+    assert f"{said} A true claim is accused in at most 5 of 100 audits." in words(page)
+    assert 'class="statement void"' in page

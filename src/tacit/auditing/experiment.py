@@ -68,7 +68,7 @@ class AuditSettings:
         canaries, canary_kind: see `tacit.auditing.canaries.plant`.
         shadows: N, the shadow models of each target.
         plain_epochs: how often a plain model sees its records.
-        confidence: of bounds and intervals.
+        confidence: of each interval, and of the two bounds that test the claim, together.
     """
 
     epsilon: float
@@ -114,6 +114,11 @@ class AuditSettings:
             confidence=confidence,
         )
 
+    @property
+    def bound_confidence(self) -> float:
+        """Of each of the two bounds that test the claim, so that both hold with ``confidence`` (Bonferroni)."""
+        return 1 - (1 - self.confidence) / 2
+
     def plan(self, examples: int) -> DPSGD:
         """Of each private model. The number of examples is half of the pool's, whatever the coins give it."""
         half = max(1, examples // 2)
@@ -135,18 +140,31 @@ class AuditResult:
         private, plain: what each kind of model gave away.
         white_box: what the private plan gives away to whoever sees the gradient of every step, on gradients that are as
             bad as can be. No record is looked at: it tests the code and the plan, and may be published.
+
+    The claim is tested twice, by the private models and by the white box, and either may refute it. So each bound has
+    half of the chance to be wrong that the settings allow both together.
     """
 
     private: Finding
     plain: Finding
     white_box: LowerBound
 
+    @property
+    def refuted(self) -> bool:
+        """Whether either bound lies above the claim. For a true claim the chance is at most 1 - confidence."""
+        return self.private.refuted or self._white_box_refutes
+
+    @property
+    def _white_box_refutes(self) -> bool:
+        return self.white_box.epsilon > self.private.claim.epsilon
+
     def to_dict(self) -> dict[str, Any]:
         """The private models' values, with those of the plain ones under ``plain``."""
         values = self.private.to_dict()
         return {
             **values,
-            "white_box": {**self.white_box.to_dict(), "refuted": self.white_box.epsilon > self.private.claim.epsilon},
+            "refuted": self.refuted,
+            "white_box": {**self.white_box.to_dict(), "refuted": self._white_box_refutes},
             "plain": self.plain.to_dict(),
             "private": [*values["private"], "test_accuracy", "plain"],
         }
@@ -206,7 +224,7 @@ class AuditExperiment:
 
     def _white_box(self) -> LowerBound:
         seen = run_on_dirac_canaries(self.plan, _DIRAC_CANARIES, randomness=self.randomness)
-        return seen.bound(self.settings.confidence)
+        return seen.bound(self.settings.bound_confidence)
 
     def _build(self) -> nn.Module:
         return copy.deepcopy(self.network)
@@ -239,7 +257,7 @@ class AuditExperiment:
         return train_plain(self._build, self.pool, coins, how, progress=progress)
 
     def _finding(self, name: str, epsilon: float, answers: Answers, coins: BoolArray) -> Finding:
-        claim, confidence = Claim(epsilon, self.settings.delta), self.settings.confidence
+        claim = Claim(epsilon, self.settings.delta)
         seen = observe(answers, self.pool, coins)
         canary = np.zeros(len(self.pool), dtype=np.bool_)
         canary[self.planting.places.numpy()] = True
@@ -249,11 +267,16 @@ class AuditExperiment:
         return Finding(
             name=name,
             claim=claim,
-            confidence=confidence,
+            confidence=self.settings.confidence,
             canaries=CanaryEvidence.of(
-                self.planting, scores, coins[:, canary], delta=claim.delta, confidence=confidence
+                self.planting,
+                scores,
+                coins[:, canary],
+                delta=claim.delta,
+                confidence=self.settings.bound_confidence,
             ),
             attacks=[Attack(each, attack_each(people, ATTACKS[each])) for each in names],
+            by_coins=True,
             paid_for=False,
             test_accuracy=float((answers(self.test.inputs).argmax(2) == self.test.targets).double().mean()),
         )

@@ -58,10 +58,13 @@ class Finding:
     Attributes:
         name: which model.
         claim: its guarantee.
-        confidence: of all intervals and bounds.
+        confidence: of each interval, and of the verdict on the claim. Bounds say their own, which is larger where the
+            claim is tested more than once.
         canaries: what it says about its canaries.
         attacks: on the membership of records; the first counts, and was chosen before anything was seen. None where
             the records are not at hand.
+        by_coins: whether a fair coin of its own decided about each record that is attacked. A ceiling holds for such
+            members alone: a fixed split may differ from the rest whether it was trained on or not.
         paid_for: whether the model was released, or its training charged to an account, so that what is computed from
             the model and from nobody's record costs nothing more.
         test_accuracy: on records kept apart.
@@ -72,6 +75,7 @@ class Finding:
     confidence: float
     canaries: CanaryEvidence
     attacks: Sequence[Attack]
+    by_coins: bool
     paid_for: bool
     test_accuracy: float | None = None
 
@@ -107,21 +111,20 @@ class Finding:
             "auc": None if first is None else first.auc(confidence=self.confidence).value,
             "tpr_at_fpr": None if first is None else {f"{fpr:g}": first.tpr_at(fpr).tpr.value for fpr in _RATES},
             "attacks": [self._attack(attack) for attack in self.attacks],
+            "by_coins": self.by_coins,
             "test_accuracy": self.test_accuracy,
             "private": list(self.private),
         }
 
     def _attack(self, attack: Attack) -> dict[str, Any]:
         points = [attack.roc.tpr_at(fpr, confidence=self.confidence) for fpr in _RATES]
-        ceilings = self.claim.ceiling.at(_RATES)
+        ceilings = [{"ceiling": most} if self.by_coins else {} for most in self.claim.ceiling.at(_RATES).tolist()]
         return {
             "name": attack.name,
             "auc": attack.roc.auc(confidence=self.confidence).to_dict(),
             "members": len(attack.roc.members),
             "non_members": len(attack.roc.non_members),
-            "tpr_at_fpr": [
-                {**point.to_dict(), "ceiling": float(most)} for point, most in zip(points, ceilings, strict=True)
-            ],
+            "tpr_at_fpr": [{**point.to_dict(), **most} for point, most in zip(points, ceilings, strict=True)],
         }
 
     def drawn(self) -> dict[str, Any]:

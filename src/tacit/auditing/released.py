@@ -33,7 +33,8 @@ def audit_released(
         confidence: of bounds and intervals.
 
     The attack on records is a threshold on the loss. Members are the records that were trained on; non-members the test
-    split, and the records whose places were drawn for canaries.
+    split, and the records whose places were drawn for canaries. No coin dealt these splits, so that the claim puts no
+    ceiling on the attack, and it refutes nothing.
     """
     check_open_unit("confidence", confidence, remedy="Usual is 0.95.")
     return Finding(
@@ -42,6 +43,7 @@ def audit_released(
         confidence=confidence,
         canaries=audit_canaries(model, planting, delta=claim.delta, confidence=confidence),
         attacks=[] if data is None else [_loss_attack(model, planting, data)],
+        by_coins=False,
         paid_for=True,
     )
 

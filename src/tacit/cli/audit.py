@@ -165,7 +165,7 @@ def _show(record: dict[str, Any], folder: "RunFolder", as_json: bool) -> None:
         rows.append(("plan, white box", f"{record['epsilon_claimed']:.4g}", *shown, "", "", ""))
     headers = ("model", "claimed epsilon", "audited epsilon", "could have shown", "AUC", "TPR at 1 % FPR", "at 0.1 %")
     print_table(f"Audit of {record['subject']}, {100 * record['confidence']:g} % confidence", headers, rows)
-    if record["refuted"] or record.get("white_box", {}).get("refuted"):
+    if record["refuted"]:
         out.print("[bold red]The claim is refuted.[/bold red]")
     out.print("This is for the owner of the data: it was computed from records that no budget paid for.")
     out.print(f"report  {page}", markup=False)

@@ -15,7 +15,7 @@ _STYLES: Sequence[tuple[str, float]] = ((ACCENT, 2.0), (INK, 1.4))  # the first 
 
 
 def roc_curves(findings: Sequence[Values], *, of_records: bool) -> Drawing | None:
-    """True against false positive rates on logarithmic axes, one line a model, under the ceiling of the claim.
+    """True against false positive rates on logarithmic axes, one line a model, under a claim's ceiling.
 
     Args:
         findings: of each model.
@@ -30,7 +30,7 @@ def roc_curves(findings: Sequence[Values], *, of_records: bool) -> Drawing | Non
     for finding, (colour, width) in zip(findings, _STYLES, strict=False):
         curve = finding["curves"][place]["tpr"]
         axes.plot(finding["fpr"], curve, color=colour, linewidth=width, label=finding["name"], drawstyle="steps-post")
-    if first["epsilon_claimed"] is not None:
+    if _has_ceiling(first, of_records=of_records):
         axes.plot(first["fpr"], first["ceiling"], color=ACCENT, linewidth=1.2, linestyle=_DASHES, label="ceiling")
         axes.fill_between(first["fpr"], first["ceiling"], 1.0, color=RULE, alpha=0.5, linewidth=0)
     _rates(axes)
@@ -48,13 +48,23 @@ def roc_curves(findings: Sequence[Values], *, of_records: bool) -> Drawing | Non
 
 def _roc_words(findings: Sequence[Values], *, of_records: bool) -> str:
     areas = ", ".join(f"{finding['name']} {_area(finding, of_records=of_records):.3f}" for finding in findings)
-    claimed = findings[0]["epsilon_claimed"]
-    ceiling = (
-        "Without a claim there is no ceiling."
-        if claimed is None
-        else f"Dashed: the ceiling of epsilon {claimed:.4g}, which no attack is above on average."
+    return f"Area under the curve: {areas}; 0.5 is guessing. {_ceiling_words(findings[0], of_records=of_records)}"
+
+
+def _has_ceiling(finding: Values, *, of_records: bool) -> bool:
+    """A claim bounds an attack on those that joined by coins: canaries do, and records where a coin was thrown."""
+    return finding["epsilon_claimed"] is not None and (finding["by_coins"] or not of_records)
+
+
+def _ceiling_words(finding: Values, *, of_records: bool) -> str:
+    if _has_ceiling(finding, of_records=of_records):
+        return f"Dashed: the ceiling of epsilon {finding['epsilon_claimed']:.4g}, which no attack is above on average."
+    if finding["epsilon_claimed"] is None:
+        return "Without a claim there is no ceiling."
+    return (
+        "Members are the training split and non-members the test split, which no coin dealt: this curve refutes "
+        "nothing."
     )
-    return f"Area under the curve: {areas}; 0.5 is guessing. {ceiling}"
 
 
 def _area(finding: Values, *, of_records: bool) -> float:

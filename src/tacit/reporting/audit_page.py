@@ -24,8 +24,7 @@ def render_audit(record: Values) -> str:
         {
             "record": record,
             "audited": findings[0],
-            "verdict": f"{_verdict(findings[0])}{_white_box_verdict(record)}",
-            "refuted": findings[0]["refuted"] or bool(_white_box_verdict(record)),
+            "verdict": _verdict(record),
             "publishable": "epsilon_lower" not in record["private"],
             "white_box": record.get("white_box") is not None,
             "headlines": _headlines(record),
@@ -37,31 +36,28 @@ def render_audit(record: Values) -> str:
     )
 
 
-def _verdict(finding: Values) -> str:
-    confidence = f"{100 * finding['confidence']:g} %"
-    lower = f"epsilon is at least {finding['epsilon_lower']:.4g} at delta {finding['delta']:g}"
-    if finding["epsilon_claimed"] is None:
-        return f"Nothing is claimed. With {confidence} confidence {lower}."
-    claimed = f"{finding['epsilon_claimed']:.4g}"
-    if finding["refuted"]:
-        return (
-            f"The claim of epsilon {claimed} is refuted: with {confidence} confidence {lower}. A true claim is accused "
-            f"in at most {100 - 100 * finding['confidence']:.3g} of 100 audits."
-        )
-    most = f"{finding['epsilon_largest']:.4g}"
-    if finding["epsilon_lower"] == 0:
-        return f"Nothing was shown against the claim of epsilon {claimed}. At most {most} could have been shown."
-    return (
-        f"The claim of epsilon {claimed} was not refuted: with {confidence} confidence {lower}. At most {most} could "
-        "have been shown."
-    )
+def _verdict(record: Values) -> str:
+    confidence = f"with {100 * record['confidence']:g} % confidence"
+    lower = f"epsilon is at least {record['epsilon_lower']:.4g} at delta {record['delta']:g}"
+    if record["epsilon_claimed"] is None:
+        return f"Nothing is claimed. {confidence.capitalize()} {lower}."
+    claim = f"the claim of epsilon {record['epsilon_claimed']:.4g}"
+    if record["refuted"]:
+        accused = f"A true claim is accused in at most {100 - 100 * record['confidence']:.3g} of 100 audits."
+        return f"{claim.capitalize()} is refuted: {confidence} {_refutation(record, lower)}. {accused}"
+    most = f"At most {record['epsilon_largest']:.4g} could have been shown."
+    if record["epsilon_lower"] == 0:
+        return f"Nothing was shown against {claim}. {most}"
+    return f"{claim.capitalize()} was not refuted: {confidence} {lower}. {most}"
 
 
-def _white_box_verdict(record: Values) -> str:
-    bound = record.get("white_box")
-    if not bound or not bound["refuted"]:
-        return ""
-    return f" The white box refutes it: there epsilon is at least {bound['epsilon']:.4g}."
+def _refutation(record: Values, lower: str) -> str:
+    """What lies above the claim: the models' bound, or else that of the white box."""
+    bound = record.get("white_box") or {"refuted": False}
+    if not bound["refuted"]:
+        return lower
+    white_box = f"epsilon is at least {bound['epsilon']:.4g} in the white box"
+    return f"{lower}, and {white_box}" if record["findings"][0]["refuted"] else white_box
 
 
 def _headlines(record: Values) -> list[Headline]:
@@ -112,7 +108,8 @@ def _rate_cell(point: Values) -> str:
     if not point["enough_non_members"]:
         return "too few non-members"
     rate = point["tpr"]
-    under = "" if point["ceiling"] >= 1 else f", ceiling {_percent(point['ceiling'])}"
+    most = point.get("ceiling", 1.0)
+    under = "" if most >= 1 else f", ceiling {_percent(most)}"
     return f"{_percent(rate['value'])} ({_percent(rate['low'])} to {_percent(rate['high'])}){under}"
 
 
@@ -124,7 +121,11 @@ def _bounds(record: Values) -> list[list[str]]:
     rows = [(finding["name"], bound) for finding in record["findings"] for bound in finding["bounds"]]
     if record.get("white_box"):
         rows.append(("private, white box", record["white_box"]))
-    return [[name, bound["method"], f"{bound['epsilon']:.4g}", f"{bound['largest']:.4g}"] for name, bound in rows]
+    return [[name, bound["method"], *_bound_cells(bound)] for name, bound in rows]
+
+
+def _bound_cells(bound: Values) -> list[str]:
+    return [f"{bound['epsilon']:.4g}", f"{bound['largest']:.4g}", f"{100 * bound['confidence']:g} %"]
 
 
 def _provenance(record: Values) -> list[tuple[str, str]]:
