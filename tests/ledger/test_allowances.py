@@ -168,21 +168,28 @@ def test_the_clock_is_watched(postgres: str, by_allowance: list[int], monkeypatc
     assert (account.to_dict()["records"], allowances(account)) == before
 
 
-def test_a_clock_moved_back_after_a_reservation_by_allowance_is_seen(
-    postgres: str, by_allowance: list[int], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("last", ["reservation", "mark"])
+def test_a_clock_moved_back_after_the_last_record_is_seen(
+    postgres: str, by_allowance: list[int], monkeypatch: pytest.MonkeyPatch, last: str
 ) -> None:
+    """Whatever the last record was, once the trust has run out."""
     account = opened(postgres)
-    for _ in range(6):
-        reserve(account)
+    running = [reserve(account) for _ in range(6)][-1]
     assert allowances(account).total() > 1
     today = journal.now()
     monkeypatch.setattr(journal, "now", lambda: f"2100{today[4:]}")
-    number = len(by_allowance)
-    reserve(account)
-    assert len(by_allowance) == number + 1
-    monkeypatch.setattr(journal, "now", lambda: today)
-    with pytest.raises(LedgerError, match="the clock says"):
+    if last == "mark":
+        running.before_noise(0)
+    else:
+        number = len(by_allowance)
         reserve(account)
+        assert len(by_allowance) == number + 1
+    before = account.to_dict()["records"], allowances(account)
+    monkeypatch.setattr(journal, "now", lambda: today)
+    monkeypatch.setattr(journal, "_TRUST_SECONDS", -1.0)
+    with pytest.raises(LedgerError, match=r"the clock says.*Nothing was spent"):
+        reserve(account)
+    assert (account.to_dict()["records"], allowances(account)) == before
 
 
 def test_an_edit_is_seen_once_the_trust_has_run_out(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:

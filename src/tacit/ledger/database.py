@@ -62,21 +62,10 @@ class Addition(NamedTuple):
         record: what is stored.
         allowances: how many more of an event, by its `event_key`, fit beside all that counts with this record; None
             where the allowances before still hold.
-        not_before: records that are allowed must not be older.
     """
 
     record: StoredRecord
     allowances: Mapping[str, int] | None
-    not_before: str
-
-
-class AllowedRecord(NamedTuple):
-    """A record to add without a look at the history, if an allowance for its event is left."""
-
-    event_key: str
-    body: str
-    created: str
-    not_before: str
 
 
 NextRecord = Callable[[Tail], Addition]
@@ -92,12 +81,7 @@ class Database(abc.ABC):
     Args:
         name: how messages call it; without a password.
         kept: the engine whose connections are kept.
-
-    Attributes:
-        keeps_allowances: whether `append_allowed` ever adds a record.
     """
-
-    keeps_allowances = False
 
     def __init__(self, name: str, kept: sa.Engine) -> None:
         self.name = name
@@ -140,13 +124,6 @@ class Database(abc.ABC):
         with self._translated_errors():
             self._append(self._writer().raw_connection(), account_id, first, next_record)
 
-    def append_allowed(self, account_id: int, wanted: AllowedRecord) -> int | None:  # noqa: ARG002
-        """Add one record by an allowance, durable on return, and give its number; None where nothing was written.
-
-        A shortcut that a database need not have.
-        """
-        return None
-
     @abc.abstractmethod
     def is_missing(self) -> bool:
         """Whether there is nothing yet; `prepare` then makes it, and nothing else does."""
@@ -188,6 +165,23 @@ class Database(abc.ABC):
         except UnicodeDecodeError as error:
             # The driver may quote damaged bytes in its message and stumble over them itself.
             raise LedgerError(f"ledger={self.name!r}: is damaged. Restore it from a backup.") from error
+
+
+class AllowingDatabase(Database):
+    """A database that keeps the allowances of an `Addition`, for those who come next."""
+
+    @abc.abstractmethod
+    def append_allowed(self, account_id: int, event: str, body: str) -> int | None:
+        """Add one record without a look at the history, durable on return, if an allowance for its event is left.
+
+        Args:
+            account_id: the account's row.
+            event: the `event_key` of the record's event.
+            body: the record's text.
+
+        Returns:
+            The record's number; None where nothing was written.
+        """
 
 
 def database_at(url_or_path: str | os.PathLike[str]) -> Database:

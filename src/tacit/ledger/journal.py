@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tacit.core.errors import LedgerError
-from tacit.ledger.database import Addition, AllowedRecord, Database, Tail, now
+from tacit.ledger.database import Addition, AllowingDatabase, Database, Tail, now
 from tacit.ledger.history import History, broken, link
 from tacit.ledger.schema import accounts, history
 from tacit.ledger.spending import Events, event_key
@@ -77,23 +77,23 @@ class Journal:
         Raises:
             LedgerError: the history is broken, the clock was moved back, or the database cannot be written.
         """
-        self._verify_lately()
+        if isinstance(self.database, AllowingDatabase):
+            self._verify_lately()
         first = self._known.length
         number = first
 
         def next_record(tail: Tail) -> Addition:
             nonlocal number
-            self._catch_up(tail, first)
+            known = self._catch_up(tail, first)
             created = now()
-            _check_clock(created, self._known.written)
-            number = self._known.length
-            record = record_after(self._known)
+            _check_clock(created, known.written)
+            number = known.length
+            record = record_after(known)
             body = json.dumps({**record, "created": created})
-            stored = number, body, link(self._known.head, number, body)
             allowances = None
-            if self._known.counts_anew(record):
+            if known.counts_anew(record):
                 allowances = {event_key(event): count for event, count in allow().items()}
-            return Addition(stored, allowances, _not_before(max(created, self._known.written)))
+            return Addition((number, body, link(known.head, number, body)), allowances)
 
         self.database.append(self._account_id, first, next_record)
         return number
@@ -102,29 +102,32 @@ class Journal:
         """Add the record of a reservation if an allowance is left for its event, and return its number.
 
         None where nothing was written and `append` must decide.
+
+        Raises:
+            LedgerError: as `append`, by what was read of the history last.
         """
-        if not self.database.keeps_allowances:
+        if not isinstance(self.database, AllowingDatabase):
             return None
-        self._verify_lately()
+        known = self._verify_lately()
         created = now()
+        _check_clock(created, known.written)
         body = json.dumps({**record, "created": created})
-        wanted = AllowedRecord(event_key(record["event"]), body, created, _not_before(created))
-        return self.database.append_allowed(self._account_id, wanted)
+        return self.database.append_allowed(self._account_id, event_key(record["event"]), body)
 
-    def _verify_lately(self) -> None:
-        """Where records of others may be left unread: read them now, while nobody waits for it."""
-        if not self.database.keeps_allowances or time.monotonic() - self._verified <= _TRUST_SECONDS:
-            return
+    def _verify_lately(self) -> History:
+        """Read the records that others have added, now and again, while nobody waits for it."""
         with self._replaying:
+            if time.monotonic() - self._verified <= _TRUST_SECONDS:
+                return self._known
             first = self._known.length
-            self._follow(self.database.tail(self._account_id, first), first)
+            return self._follow(self.database.tail(self._account_id, first), first)
 
-    def _catch_up(self, tail: Tail, first: int) -> None:
+    def _catch_up(self, tail: Tail, first: int) -> History:
         """With the account locked, so that nobody has read more than the tail."""
         with self._replaying:
-            self._follow(tail, first)
+            return self._follow(tail, first)
 
-    def _follow(self, tail: Tail, first: int) -> None:
+    def _follow(self, tail: Tail, first: int) -> History:
         read_meanwhile = max(0, self._known.length - first)  # by another thread
         try:
             for record in tail.records[read_meanwhile:]:
@@ -134,6 +137,7 @@ class Journal:
             self._known, self._verified = History(), -math.inf
             raise
         self._verified = time.monotonic()
+        return self._known
 
 
 def write_record(connection: sa.Connection, account_id: int, number: int, previous: str, record: Record) -> str:
@@ -156,7 +160,3 @@ def _check_clock(created: str, written: str) -> None:
             f"ledger: the clock says {created}, and the last record was written at {written}. "
             "Nothing was spent. Set the clock."
         )
-
-
-def _not_before(moment: str) -> str:
-    return (datetime.datetime.fromisoformat(moment) - _CLOCK_TOLERANCE).isoformat(timespec="seconds")

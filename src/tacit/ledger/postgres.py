@@ -6,8 +6,7 @@ that point. The log is flushed in order, so whatever a writer has seen is on the
 writers wait for one flush.
 
 While the lock is held, each further message to the server is time that all others wait. A record therefore takes two:
-lock and read; write, commit and wait for the flush. By an allowance it takes one, and
-the lock waits for no process.
+lock and read; write, commit and wait for the flush. By an allowance it takes one, and the lock waits for no process.
 """
 
 import contextlib
@@ -18,7 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tacit.core.errors import InputError, LedgerError, UnsupportedError
-from tacit.ledger.database import LOCK_TIMEOUT_SECONDS, TAIL, AllowedRecord, Database, NextRecord, Tail
+from tacit.ledger.database import LOCK_TIMEOUT_SECONDS, TAIL, AllowingDatabase, NextRecord, Tail
 
 _REMEDIES = {
     "08": "Check the address and that the server runs.",
@@ -47,15 +46,15 @@ _PREPARE = f"""
             WHERE id = $1 AND length = $2 RETURNING id
         ) INSERT INTO history (account_id, number, body, hash) SELECT id, $2, $3, $4 FROM moved;
     PREPARE tacit_withdraw(int) AS DELETE FROM allowances WHERE account_id = $1;
-    PREPARE tacit_allow(int, text, json, text) AS
+    PREPARE tacit_allow(int, text, json) AS
         WITH added AS (
             UPDATE accounts SET allowed_length = length WHERE id = $1 AND head = $2 RETURNING id
-        ) INSERT INTO allowances (account_id, event, remaining, not_before)
-        SELECT id, key, value::int, $4 FROM added, json_each_text($3);
-    PREPARE tacit_add_allowed(int, text, text, text, text) AS
+        ) INSERT INTO allowances (account_id, event, remaining)
+        SELECT id, key, value::int FROM added, json_each_text($3);
+    PREPARE tacit_add_allowed(int, text, text) AS
         WITH allowed AS (
-            UPDATE allowances SET remaining = remaining - 1, not_before = greatest(not_before COLLATE "C", $5)
-            WHERE account_id = $1 AND event = $2 AND remaining > 0 AND not_before COLLATE "C" <= $4 RETURNING account_id
+            UPDATE allowances SET remaining = remaining - 1
+            WHERE account_id = $1 AND event = $2 AND remaining > 0 RETURNING account_id
         ), moved AS (
             UPDATE accounts SET length = length + 1, head = {_LINK}, allowed_length = allowed_length + 1 FROM allowed
             WHERE id = allowed.account_id AND length = allowed_length RETURNING id, length - 1 AS number, head
@@ -67,11 +66,11 @@ _LOCK = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({_A
 _END = "COMMIT; EXECUTE tacit_flush"
 _LOCK_AND_READ = f"{_LOCK}; EXECUTE tacit_tail(%s, %s)"
 _WRITE = "EXECUTE tacit_add(%s, %s, %s, %s)"
-_ALLOW = "EXECUTE tacit_withdraw(%s); EXECUTE tacit_allow(%s, %s, %s, %s)"
-_WRITE_ALLOWED = f"{_LOCK}; EXECUTE tacit_add_allowed(%s, %s, %s, %s, %s); {_END}"
+_ALLOW = "EXECUTE tacit_withdraw(%s); EXECUTE tacit_allow(%s, %s, %s)"
+_WRITE_ALLOWED = f"{_LOCK}; EXECUTE tacit_add_allowed(%s, %s, %s); {_END}"
 
 
-class PostgresDatabase(Database):
+class PostgresDatabase(AllowingDatabase):
     """One PostgreSQL database.
 
     A connection is kept for at most five minutes.
@@ -80,8 +79,6 @@ class PostgresDatabase(Database):
         address: ``postgresql://USER:PASSWORD@HOST/DATABASE``. What is left out, libpq takes from its environment
             (``PGPASSWORD``, ``PGHOST``, ...).
     """
-
-    keeps_allowances = True
 
     def __init__(self, address: str) -> None:
         try:
@@ -113,10 +110,10 @@ class PostgresDatabase(Database):
     def _writer(self) -> sa.Engine:
         return self._kept
 
-    def append_allowed(self, account_id: int, wanted: AllowedRecord) -> int | None:
+    def append_allowed(self, account_id: int, event: str, body: str) -> int | None:
         """Add one record by an allowance, in one message."""
         with self._translated_errors(), self._cursor(self._kept.raw_connection()) as cursor:
-            cursor.execute(_WRITE_ALLOWED, (account_id, account_id, *wanted))
+            cursor.execute(_WRITE_ALLOWED, (account_id, account_id, event, body))
             cursor.nextset()
             cursor.nextset()
             row = cursor.fetchone()
@@ -131,8 +128,7 @@ class PostgresDatabase(Database):
             statements, values = [_WRITE], [account_id, *addition.record]
             if addition.allowances is not None:
                 statements.append(_ALLOW)
-                head = addition.record[-1]
-                values += [account_id, account_id, head, json.dumps(dict(addition.allowances)), addition.not_before]
+                values += [account_id, account_id, addition.record[-1], json.dumps(dict(addition.allowances))]
             cursor.execute("; ".join([*statements, _END]), values)
             if cursor.rowcount != 1:
                 raise LedgerError(

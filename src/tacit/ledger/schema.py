@@ -48,5 +48,4 @@ allowances = sa.Table(
     sa.Column("account_id", sa.ForeignKey("accounts.id"), primary_key=True),
     sa.Column("event", sa.Text, primary_key=True),
     sa.Column("remaining", sa.Integer, nullable=False),
-    sa.Column("not_before", sa.Text, nullable=False),
 )
