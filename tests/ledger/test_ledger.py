@@ -117,6 +117,33 @@ def test_an_empty_file_is_no_ledger_but_may_become_one(path: Path) -> None:
     assert Ledger.create(path, dataset="a", budget=BUDGET).account("a").budget == BUDGET
 
 
+@pytest.mark.parametrize("loss", ["emptied", "deleted"])
+def test_a_log_without_its_file_is_not_thrown_away(path: Path, tmp_path: Path, loss: str) -> None:
+    """SQLite itself would delete the log, and with it what was spent."""
+    account = Ledger.create(path, dataset="a", budget=BUDGET).account("a")
+    terms = {"neighbours": account.neighbours, "unit": account.unit}
+    account.reserve(repeated(STEP), 2, run="r", **terms)
+    copy, log = tmp_path / "copy.db", tmp_path / "copy.db-wal"
+    shutil.copy(f"{path}-wal", log)
+    before = log.read_bytes()
+    if loss == "emptied":
+        copy.touch()
+        with pytest.raises(LedgerError, match=r"copy\.db': the file is missing or empty.*with the log"):
+            Ledger.open(copy)
+    with pytest.raises(LedgerError, match=r"copy\.db': the file is missing or empty.*with the log"):
+        Ledger.create(copy, dataset="a", budget=BUDGET)
+    assert log.read_bytes() == before
+    shutil.copy(path, copy)
+    assert len(Ledger.open(copy).account("a").entries()) == 1
+
+
+def test_a_file_emptied_under_a_running_process_is_refused(path: Path) -> None:
+    account = Ledger.create(path, dataset="a", budget=BUDGET).account("a")
+    os.truncate(path, 0)
+    with pytest.raises(LedgerError, match="the file is missing or empty"):
+        account.reserve(repeated(STEP), 2, run="r", neighbours=account.neighbours, unit=account.unit)
+
+
 def test_a_truncated_ledger_is_refused(path: Path) -> None:
     Ledger.create(path, dataset="a", budget=BUDGET)
     path.write_bytes(path.read_bytes()[:5000])
@@ -203,6 +230,17 @@ def test_every_write_reaches_the_disk(path: Path, monkeypatch: pytest.MonkeyPatc
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 1  # NORMAL
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
+
+
+def test_a_link_to_a_ledger_is_written_as_durably(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite keeps the log beside the file, not beside the link."""
+    (tmp_path / "elsewhere").mkdir()
+    path.symlink_to(tmp_path / "elsewhere" / "real.db")
+    account = Ledger.create(path, dataset="a", budget=BUDGET).account("a")
+    synchronised = []
+    monkeypatch.setattr(os, "fdatasync", lambda file: synchronised.append(os.readlink(f"/proc/self/fd/{file}")))
+    account.reserve(repeated(STEP), 2, run="r", neighbours=account.neighbours, unit=account.unit)
+    assert synchronised == [f"{tmp_path / 'elsewhere' / 'real.db'}-wal"]
 
 
 def test_where_synchronising_cannot_be_shared_sqlite_does_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

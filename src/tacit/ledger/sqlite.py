@@ -77,6 +77,7 @@ class SqliteDatabase(Database):
 
     def prepare(self) -> None:
         """Switch a new file to write-ahead logging; the file remembers it."""
+        self._require_no_lone_log()
         with self._translated_errors(), self._engine.connect() as connection:
             connection.exec_driver_sql("ROLLBACK")  # the mode cannot change within a transaction
             connection.exec_driver_sql("PRAGMA journal_mode = WAL")
@@ -101,6 +102,20 @@ class SqliteDatabase(Database):
         """SQLite would make an empty file, and delete the log that it finds beside it."""
         if self.is_missing():
             raise LedgerError(f"ledger={self.name!r}: there is no such file. Make one with `tacit ledger create`.")
+        self._require_no_lone_log()
+
+    def _require_no_lone_log(self) -> None:
+        """A log belongs to a file with content: without it SQLite would take what was spent for nothing."""
+        # The log first: whoever makes a ledger fills the file before there is a log.
+        if _size(self._log()) and not _size(self.path):
+            raise LedgerError(
+                f"ledger={self.name!r}: the file is missing or empty and its log is not. "
+                "Restore it from a backup, with the log."
+            )
+
+    def _log(self) -> Path:
+        """Where SQLite keeps the log: beside the file itself, also where the path is a link to it."""
+        return Path(f"{os.path.realpath(self.path)}-wal")
 
     def _append(self, pooled: sa.PoolProxiedConnection, account_id: int, first: int, next_record: NextRecord) -> None:
         with contextlib.closing(pooled):  # which undoes what was not committed
@@ -117,7 +132,7 @@ class SqliteDatabase(Database):
         if not _SHARES_SYNCHRONISATION:
             return
         try:
-            log = os.open(f"{self.name}-wal", os.O_RDONLY)
+            log = os.open(self._log(), os.O_RDONLY)
         except FileNotFoundError:
             return  # the log was moved into the database, which SQLite has synchronised
         try:
@@ -143,6 +158,10 @@ def _prepare_connection(connection: sqlite3.Connection, _record: object) -> None
 def _begin(connection: sa.Connection) -> None:
     options: Any = connection.get_execution_options()
     connection.exec_driver_sql(options.get("tacit_begin", "BEGIN"))
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
 
 
 def _identity(path: Path) -> tuple[int, int]:
