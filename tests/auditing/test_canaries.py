@@ -19,6 +19,7 @@ from tacit.datasets import DataSet, Split
 from tacit.training import RunFolder
 
 CLASSES = 4
+TENSORS = ("places", "inputs", "targets", "included")
 
 
 def data(examples=60, *, task="classification", shape=(2, 3), classes=CLASSES):
@@ -77,7 +78,7 @@ def test_blank_and_adversarial_canaries_do_not_look_at_the_records():
     for kind in ("blank", "adversarial"):
         first, second = (plant(each, 20, kind, Randomness(unsafe_seed=5))[1] for each in (one, other))
         assert not first.of_people
-        for name in ("places", "inputs", "targets", "included"):
+        for name in TENSORS:
             assert torch.equal(getattr(first, name), getattr(second, name))
     assert plant(one, 20, "mislabelled", Randomness())[1].of_people
 
@@ -193,6 +194,46 @@ def test_a_folder_without_canaries_and_a_damaged_file_are_refused(tmp_path):
         path.write_bytes(dataclasses.replace(planting, **changes).to_bytes())
         with pytest.raises(InputError, match="known form"):
             read_planting(tmp_path)
+
+
+def _changed(tensor, value):
+    """With another value in the first place."""
+    return torch.cat([torch.full_like(tensor[:1], value), tensor[1:]])
+
+
+_SPOILT = {
+    "negative place": ("places", lambda p: {"places": _changed(p.places, -1)}),
+    "place twice": ("places", lambda p: {"places": _changed(p.places, int(p.places[1]))}),
+    "places that are no whole numbers": ("places", lambda p: {"places": p.places.double()}),
+    "places in rows": ("places", lambda p: {"places": p.places[:, None]}),
+    "too few": ("places", lambda p: {name: getattr(p, name)[:9] for name in TENSORS}),
+    "coins that are numbers": ("included", lambda p: {"included": p.included.long()}),
+    "inputs cut": ("inputs", lambda p: {"inputs": p.inputs[..., :2]}),
+    "inputs not finite": ("inputs", lambda p: {"inputs": _changed(p.inputs, float("nan"))}),
+    "inputs that are bytes": ("inputs", lambda p: {"inputs": p.inputs.to(torch.uint8)}),
+    "a class that is none": ("targets", lambda p: {"targets": _changed(p.targets, CLASSES)}),
+    "a class below all": ("targets", lambda p: {"targets": _changed(p.targets, -1)}),
+    "targets of a regression": ("targets", lambda p: {"targets": p.targets.double()}),
+    "another task": ("shape", lambda p: {"shape": {**p.shape, "task": "zzz"}}),
+    "a regression": ("targets", lambda p: {"shape": {**p.shape, "task": "regression"}}),
+    "columns that are a word": ("shape", lambda p: {"shape": {**p.shape, "columns": "abc"}}),
+    "a column without a width": ("shape", lambda p: {"shape": {**p.shape, "columns": [["number"]]}}),
+    "a size that is none": ("shape", lambda p: {"shape": {**p.shape, "input_shape": [2, "3"]}}),
+    "no classes": ("shape", lambda p: {"shape": {**p.shape, "classes": 0}}),
+    "no task": ("shape", lambda p: {"shape": {"input_shape": [2, 3], "classes": CLASSES, "columns": []}}),
+}
+
+
+@pytest.mark.parametrize("spoilt", _SPOILT)
+def test_a_file_that_was_changed_is_refused_by_the_part_that_is_wrong(spoilt, tmp_path):
+    part, changes = _SPOILT[spoilt]
+    planting = plant(data(), 20, "blank", Randomness(unsafe_seed=0))[1]
+    path = tmp_path / Planting.FILE_NAME
+    path.write_bytes(planting.to_bytes())
+    assert len(read_planting(tmp_path)) == 20
+    path.write_bytes(dataclasses.replace(planting, **changes(planting)).to_bytes())
+    with pytest.raises(InputError, match=rf"known form \({part}\)"):
+        read_planting(tmp_path)
 
 
 def test_a_run_that_goes_on_keeps_its_canaries(tmp_path):

@@ -210,19 +210,20 @@ def read_planting(folder: Path) -> Planting:
     path = folder / Planting.FILE_NAME
     if not path.exists():
         raise InputError(
-            f"run={str(folder)!r}: no canaries were planted in it ({Planting.FILE_NAME} is missing). Train with "
-            "--canaries M."
+            f"run={str(folder)!r}: no canaries were planted in it ({Planting.FILE_NAME} is missing). tacit audit reads "
+            "runs of tacit train. Train with --canaries M."
         )
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {})["tacit"])
             tensors = {name: file.get_tensor(name) for name in _TENSORS}
         planting = Planting(kind=str(header["kind"]), shape=dict(header["shape"]), **tensors)
-        good = header["schema"] == _SCHEMA and _fits(planting)
+        known = header["schema"] == _SCHEMA
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: cannot be read ({error}). Restore the file, or train again.") from error
-    if not good:
-        raise InputError(f"{path}: holds no canaries of a known form. Restore the file, or train again.")
+    wrong = next((part for part, fits in _FORM.items() if not fits(planting)), None) if known else "schema"
+    if wrong:
+        raise InputError(f"{path}: holds no canaries of a known form ({wrong}). Restore the file, or train again.")
     return planting
 
 
@@ -242,7 +243,60 @@ def planting_of(folder: Path, count: int | None, kind: str | None) -> Planting |
     return planting
 
 
-def _fits(planting: Planting) -> bool:
-    one_length = {len(getattr(planting, name)) for name in _TENSORS} == {len(planting)}
-    shapes = planting.shape.keys() >= {"input_shape", "classes", "task", "columns"}
-    return one_length and shapes and planting.kind in KINDS and planting.included.dtype == torch.bool
+def _places_fit(planting: Planting) -> bool:
+    places = planting.places
+    if places.dtype != torch.int64 or places.dim() != 1 or len(places) < FEWEST:
+        return False
+    return bool((places >= 0).all()) and len(set(places.tolist())) == len(places)
+
+
+def _coins_fit(planting: Planting) -> bool:
+    return planting.included.dtype == torch.bool and planting.included.shape == planting.places.shape
+
+
+def _shape_fits(planting: Planting) -> bool:
+    shape = planting.shape
+    if not shape.keys() >= {"input_shape", "classes", "task", "columns"}:
+        return False
+    sizes, columns = shape["input_shape"], shape["columns"]
+    return (
+        isinstance(sizes, list)
+        and all(_is_count(size) for size in (*sizes, shape["classes"]))
+        and shape["task"] in ("classification", "regression")
+        and isinstance(columns, list)
+        and all(_is_column(column) for column in columns)
+    )
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 1
+
+
+def _is_column(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and _is_count(value[1])
+
+
+def _inputs_fit(planting: Planting) -> bool:
+    inputs = planting.inputs
+    expected = [len(planting), *planting.shape["input_shape"]]
+    return inputs.is_floating_point() and list(inputs.shape) == expected and bool(inputs.isfinite().all())
+
+
+def _targets_fit(planting: Planting) -> bool:
+    targets = planting.targets
+    if targets.shape != planting.places.shape:
+        return False
+    if planting.shape["task"] == "regression":
+        return targets.is_floating_point() and bool(targets.isfinite().all())
+    return targets.dtype == torch.int64 and bool(((targets >= 0) & (targets < planting.shape["classes"])).all())
+
+
+_FORM: Mapping[str, Callable[[Planting], bool]] = {
+    "kind": lambda planting: planting.kind in KINDS,
+    "places": _places_fit,
+    "included": _coins_fit,
+    "shape": _shape_fits,
+    "inputs": _inputs_fit,
+    "targets": _targets_fit,
+}
+"""What each part of a file must be like. A part may rely on those before it."""
