@@ -14,11 +14,11 @@ from tacit.auditing.canaries import plant
 from tacit.auditing.experiment import AuditExperiment, AuditSettings, unlike_the_others
 from tacit.auditing.findings import Attack, Claim, Finding
 from tacit.auditing.lower_bounds import one_run_bound
-from tacit.auditing.released import audit_released, released_model
+from tacit.auditing.released import audit_released, records_at_hand, released_model
 from tacit.auditing.roc import Roc
 from tacit.core.errors import InputError
 from tacit.core.randomness import Randomness
-from tacit.datasets import DataSet, Split
+from tacit.datasets import DataSet, Split, load
 from tacit.training import RunFolder
 
 DELTA = 1e-6
@@ -68,6 +68,27 @@ def test_a_model_that_never_saw_them_shows_nothing():
         torch.manual_seed(seed)
         shown += audit_canaries(nn.Linear(8, 3), planting, delta=DELTA).bound.epsilon > 0
     assert shown <= 5
+
+
+def test_coins_that_fell_alike_are_refused():
+    planting = plant(data(), 20, "blank", Randomness(unsafe_seed=0))[1]
+    for coins in (torch.ones_like(planting.included), torch.zeros_like(planting.included)):
+        with pytest.raises(InputError, match=r"canaries=20: all of them were trained on, or none.*more canaries"):
+            audit_canaries(nn.Linear(8, 3), dataclasses.replace(planting, included=coins), delta=DELTA)
+
+
+def test_records_that_the_canaries_were_not_made_for_are_refused():
+    digits = load("digits")
+    planting = plant(digits, 20, "blank", Randomness(unsafe_seed=0))[1]
+    assert len(records_at_hand("digits", planting).train) == len(digits.train)
+    beyond = torch.cat([planting.places[:-1], torch.tensor([len(digits.train)])])
+    for changes in (
+        {"places": beyond},
+        {"shape": {**planting.shape, "classes": 11}},
+        {"shape": {**planting.shape, "input_shape": [1, 28, 28]}},
+    ):
+        with pytest.raises(InputError, match=r"dataset='digits': its records are not those"):
+            records_at_hand("digits", dataclasses.replace(planting, **changes))
 
 
 def randomised_responses(models, canaries, epsilon, seed):

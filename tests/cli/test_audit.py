@@ -1,6 +1,8 @@
 """``tacit train --canaries`` and ``tacit audit`` through the entry point."""
 
+import dataclasses
 import json
+import shutil
 import stat
 
 import pytest
@@ -109,6 +111,9 @@ def test_a_table_is_audited_by_its_canaries(table, target):
     arguments = (str(table / "people.csv"), "--target", target, "--schema", str(table / "people.toml"))
     told("train", *arguments, "--steps", "5", "--canaries", "40", "--canary-kind", "blank", "--out", str(table / "run"))
     found = told("audit", str(table / "run"))
+    prose = run_tacit("audit", str(table / "run")).stdout
+    assert "The bound may be published" in prose
+    assert "no budget paid for" not in prose
     assert found["auc"] is None
     assert found["canaries"]["kind"] == "blank"
     assert found["epsilon_lower"] <= found["epsilon_claimed"]
@@ -187,9 +192,26 @@ def test_refusals_name_argument_value_and_remedy(arguments, parts, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_the_folder_to_write_to_is_looked_at_before_the_model_is(planted, tmp_path):
+    """Coins that fell alike are noticed by the audit itself; a folder that cannot be written must come first."""
+    folder, _ = planted
+    copy = shutil.copytree(folder, tmp_path / "run")
+    planting = read_planting(folder)
+    alike = dataclasses.replace(planting, included=torch.ones_like(planting.included))
+    (copy / Planting.FILE_NAME).write_bytes(alike.to_bytes())
+    assert "canaries=200: all of them were trained on" in refusal("audit", str(copy))
+    (tmp_path / "file").write_text("")
+    assert "cannot be written" in refusal("audit", str(copy), "--out", str(tmp_path / "file" / "audit"))
+
+
 def test_folders_that_cannot_be_audited_are_refused(planted, tmp_path):
     folder, _ = planted
-    assert "has no run.json" in refusal("audit", str(tmp_path))
+    for content in (None, json.dumps({"schema": 1, "teachers": 10})):  # nothing, and what another command left
+        if content:
+            (tmp_path / "run.json").write_text(content)
+        line = refusal("audit", str(tmp_path), "--out", str(tmp_path / "audit"))
+        assert "no canaries were planted" in line
+        assert "reads runs of tacit train" in line
     (tmp_path / "run.json").write_bytes((folder / "run.json").read_bytes())
     line = refusal("audit", str(tmp_path))
     assert "no canaries were planted" in line
@@ -198,6 +220,8 @@ def test_folders_that_cannot_be_audited_are_refused(planted, tmp_path):
     assert "model.safetensors" in refusal("audit", str(tmp_path))
     (tmp_path / "file").write_text("")
     assert "cannot be written" in refusal("audit", str(folder), "--out", str(tmp_path / "file" / "audit"))
+    assert "confidence=95" in refusal("audit", str(folder), "--confidence", "95", "--out", str(tmp_path / "audit"))
+    assert not (tmp_path / "audit").exists()
     line = refusal("audit", str(folder), "--epsilon", "2")
     assert "epsilon=2.0" in line
     assert "Leave it out" in line

@@ -81,6 +81,8 @@ def test_claimed_audited_and_largest_epsilon_are_shown_with_their_confidence():
     assert f"claimed 3, at least {bound.epsilon:.4g}, of {bound.largest:.4g} that could have been shown" in text
     assert "The claim of epsilon 3 was not refuted: with 95 % confidence" in text
     assert found.canaries.gaussian_bound.method in text
+    assert "if it is Gaussian DP" in found.canaries.gaussian_bound.method
+    assert "may exceed the true epsilon of a mechanism of another shape" in text
     assert "200 coins" in text
 
 
@@ -143,6 +145,13 @@ def test_a_run_whose_records_are_not_at_hand_has_a_page_of_its_canaries():
     page = render_audit(record(finding(attacked=False)))
     assert page.count("<svg") == 3
     assert "Attacks on records" not in page
+    text = words(page)
+    assert "Of people’s records none was looked at." in text
+    assert "no budget paid for them" not in text
+    assert "may be published is the lower bound" in text
+    mislabelled = words(render_audit(record(finding(attacked=False, kind="mislabelled"))))
+    assert "no budget paid for them" in mislabelled
+    assert "none was looked at" not in mislabelled
 
 
 @pytest.mark.usefixtures("without_figures")

@@ -12,6 +12,7 @@ from tacit.auditing.attacks.observations import BoolArray
 from tacit.auditing.canaries import Planting
 from tacit.auditing.lower_bounds import GaussianFamily, LowerBound, one_run_bound, one_run_tradeoff_bound
 from tacit.auditing.roc import FloatArray, Roc
+from tacit.core.errors import InputError
 from tacit.training.evaluation import regression_loss
 
 
@@ -25,7 +26,7 @@ class CanaryEvidence:
         included: how the coins fell; private.
         bound: on epsilon, whatever the mechanism is. It is what counts.
         gaussian_bound: the same for a mechanism that is Gaussian DP, as compositions of Gaussian noise on all records
-            are; sampling makes them somewhat different from it.
+            are. It may exceed the true epsilon of a mechanism of another shape, such as DP-SGD with sampling.
     """
 
     kind: str
@@ -75,7 +76,15 @@ def audit_canaries(model: nn.Module, planting: Planting, *, delta: float, confid
     data that `plant` returned, the bound exceeds epsilon with a chance of at most 1 - ``confidence``; see
     `tacit.auditing.lower_bounds.one_run_bound`. The scores are computed without a look at the coins, and how many
     guesses are tried depends on the number of canaries alone.
+
+    Raises:
+        InputError: all coins fell alike, so that there is nothing to tell apart.
     """
+    if planting.included.all() or not planting.included.any():
+        raise InputError(
+            f"canaries={len(planting)}: all of them were trained on, or none was, and an audit compares both. Train "
+            "with more canaries."
+        )
     scores = record_scores(model, planting.inputs, planting.targets)
     return CanaryEvidence.of(planting, scores, planting.included.numpy(), delta=delta, confidence=confidence)
 

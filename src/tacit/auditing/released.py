@@ -60,13 +60,25 @@ def _loss_attack(model: nn.Module, planting: Planting, data: DataSet) -> Attack:
 
 
 def records_at_hand(dataset: str, planting: Planting) -> DataSet | None:
-    """The records of the named set that a run was trained on; None for a table, or where no folder holds the set."""
+    """The records of the named set that a run was trained on; None for a table, or where no folder holds the set.
+
+    Raises:
+        InputError: the canaries were not made for this set.
+    """
     if planting.shape["columns"] or dataset not in CATALOGUE:
         return None
     try:
-        return load(dataset, download=False)
+        data = load(dataset, download=False)
     except InputError:
         return None
+    shape = planting.shape
+    alike = (list(data.input_shape), data.classes, data.task) == (shape["input_shape"], shape["classes"], shape["task"])
+    if not alike or int(planting.places.max()) >= len(data.train):
+        raise InputError(
+            f"dataset={dataset!r}: its records are not those that the canaries were made for. Restore run.json, or "
+            "train again."
+        )
+    return data
 
 
 def released_model(path: Path, name: str, shape: Mapping[str, Any]) -> nn.Module:

@@ -1,5 +1,6 @@
 """``tacit audit``: attacks a run's model, or plain and private models of a data set side by side."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,8 +53,9 @@ def audit(  # noqa: PLR0913 - one parameter for each option
         own = {"epsilon": epsilon, "delta": delta, "canaries": canaries, "canary_kind": canary_kind, "model": model}
         own |= {"shadows": shadows, "steps": steps, "plain_epochs": plain_epochs, "device": device}
         _refuse({**own, "unsafe_seed": unsafe_seed}, subject)
-        record = _audit_run(path, confidence)
+        look = _prepared(path, confidence)
         folder = RunFolder.create(out_folder or path, path.name, goes_on=out_folder is None)
+        record = look()
     else:
         data = _data_set(subject)
         settings = AuditSettings.for_data(
@@ -95,24 +97,28 @@ def _data_set(name: str) -> "DataSet":
     return load(name)
 
 
-def _audit_run(path: Path, confidence: float) -> dict[str, Any]:
+def _prepared(path: Path, confidence: float) -> Callable[[], dict[str, Any]]:
+    """The audit of a run, to be called once its folder can be written; all that it needs was read and checked."""
     from tacit.auditing.canaries import read_planting
     from tacit.auditing.findings import Claim
+    from tacit.auditing.lower_bounds.bound import check_confidence
     from tacit.auditing.released import audit_released, records_at_hand, released_model
     from tacit.reporting.record import read_run
 
+    check_confidence(confidence)
+    planting = read_planting(path)  # first: folders of other commands have a run.json too
     run = read_run(path)
-    planting = read_planting(path)
-    found = audit_released(
-        released_model(path / "model.safetensors", run.model, planting.shape),
-        planting,
-        Claim.of_statement(run.guarantee.epsilon, run.guarantee.delta),
-        records_at_hand(run.dataset, planting),
-        confidence=confidence,
-    )
+    model = released_model(path / "model.safetensors", run.model, planting.shape)
+    claim = Claim.of_statement(run.guarantee.epsilon, run.guarantee.delta)
+    data = records_at_hand(run.dataset, planting)
     about = {"subject": run.name, "dataset": run.dataset, "model": run.model, "run": str(path)}
-    values = {**found.to_dict(), **about, **_origin("cpu"), "statement": run.guarantee.sentence}
-    return {**values, "findings": [found.drawn()]}
+
+    def look() -> dict[str, Any]:
+        found = audit_released(model, planting, claim, data, confidence=confidence)
+        values = {**found.to_dict(), **about, **_origin("cpu"), "statement": run.guarantee.sentence}
+        return {**values, "findings": [found.drawn()]}
+
+    return look
 
 
 def _run(experiment: "AuditExperiment", name: str) -> dict[str, Any]:
@@ -167,7 +173,10 @@ def _show(record: dict[str, Any], folder: "RunFolder", as_json: bool) -> None:
     print_table(f"Audit of {record['subject']}, {100 * record['confidence']:g} % confidence", headers, rows)
     if record["refuted"]:
         out.print("[bold red]The claim is refuted.[/bold red]")
-    out.print("This is for the owner of the data: it was computed from records that no budget paid for.")
+    if record["attacks"] or "epsilon_lower" in record["private"]:
+        out.print("This is for the owner of the data: it was computed from records that no budget paid for.")
+    else:
+        out.print("The bound may be published: it was computed from the released model and from nobody's record.")
     out.print(f"report  {page}", markup=False)
 
 

@@ -25,6 +25,7 @@ def render_audit(record: Values) -> str:
             "record": record,
             "audited": findings[0],
             "verdict": _verdict(record),
+            "of_records": bool(record["attacks"]) or "epsilon_lower" in record["private"],
             "publishable": "epsilon_lower" not in record["private"],
             "white_box": record.get("white_box") is not None,
             "headlines": _headlines(record),

@@ -58,7 +58,7 @@ class GaussianFamily:
 
     def describe(self) -> str:
         """A clause for the method of a bound."""
-        return "Gaussian DP"
+        return "if it is Gaussian DP"
 
     def profile(self, leakage: float) -> Profile:
         """The exact profile, which is the same in both directions, at evenly spaced epsilons."""
