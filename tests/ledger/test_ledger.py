@@ -72,6 +72,22 @@ def test_an_account_needs_a_name(path: Path) -> None:
     assert not path.exists()
 
 
+@pytest.mark.parametrize("name", ["a\0b", "a\udcffb", "\ud83d\ude00"])
+def test_a_name_that_not_every_database_keeps_is_refused(address: str, name: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Ledger.create(address, dataset=name, budget=BUDGET)
+    assert str(caught.value) == f"dataset={name!r}: the name is no plain text in UTF-8. Give another name."
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("name", ["Zählung 2024", "数字", "\U0001f600", "a'b\\%s\u2028"])
+def test_every_other_name_is_kept(address: str, name: str) -> None:
+    Ledger.create(address, dataset=name, budget=BUDGET)
+    account = Ledger.open(address).account(name)
+    account.reserve(repeated(STEP), 2, run=name, neighbours=account.neighbours, unit=account.unit)
+    assert [entry.run for entry in account.entries()] == [name]
+
+
 def test_opening_makes_no_file(path: Path) -> None:
     with pytest.raises(LedgerError, match=r"there is no such file.*tacit ledger create"):
         Ledger.open(path)

@@ -21,4 +21,8 @@ class BudgetExceededError(TacitError):
 
 
 class LedgerError(TacitError):
-    """The ledger cannot be read, written or believed; nothing was spent."""
+    """The ledger cannot be read, written or believed; no noise may be drawn.
+
+    What was asked for counts in full or not at all: a failure after the database has taken a reservation, and before it
+    says so, leaves it open in the ledger.
+    """

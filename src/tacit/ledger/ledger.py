@@ -56,12 +56,11 @@ class Ledger:
                 declared before the first result was seen; take `Rule.ADAPTIVE` where runs are planned from results.
 
         Raises:
-            InputError: the data set has an account with other terms. Budgets are not changed by creating them
-            again.
+            InputError: the name is empty or no text that every database keeps; or the data set has an account with
+                other terms. Budgets are not changed by creating them again.
             LedgerError: the file is no ledger, comes from a newer tacit, or cannot be written.
         """
-        if not dataset:
-            raise InputError("dataset='': an account needs a name. Give the data set's name.")
+        _check_name(dataset)
         terms = Terms(dataset, budget, PrivacyUnit() if unit is None else unit, neighbours, rule)
         database = database_at(url_or_path)
         _prepare(database)
@@ -116,6 +115,14 @@ class Ledger:
         if number is None or opening.terms.dataset != dataset:
             raise broken(f"the account of {dataset!r} has no first record of its own")
         return Account(opening.terms, opening.opened, Journal(self._database, account_id))
+
+
+def _check_name(dataset: str) -> None:
+    if not dataset:
+        raise InputError("dataset='': an account needs a name. Give the data set's name.")
+    # PostgreSQL keeps no null character, and neither database the surrogates that Python makes of stray bytes.
+    if "\0" in dataset or any("\ud800" <= character <= "\udfff" for character in dataset):
+        raise InputError(f"dataset={dataset!r}: the name is no plain text in UTF-8. Give another name.")
 
 
 def _open_account(connection: sa.Connection, terms: Terms) -> None:

@@ -1,10 +1,9 @@
 """A reserved part of a budget while a run spends it, in the one order that survives a crash.
 
-``before_noise(step)`` is durable before the noise of that step exists; ``commit`` closes the reservation with
-what was really drawn. A process that dies in between leaves the reservation open, and **an open reservation
-counts whole**: the ledger cannot tell a dead run from a slow one that is about to draw the rest, so anything
-less could be overspent. The durable mark below which noise may have been drawn is kept with the entry, for
-whoever resumes the run.
+``before_noise(step)`` is durable before the noise of that step exists; ``commit`` closes the reservation with what was
+really drawn. A process that dies in between leaves the reservation open, and **an open reservation counts whole**: the
+ledger cannot tell a dead run from a slow one that is about to draw the rest, so anything less could be overspent. The
+durable mark below which noise may have been drawn is kept with the entry, for whoever resumes the run.
 """
 
 import abc
@@ -18,19 +17,16 @@ from tacit.ledger.history import History
 from tacit.ledger.journal import Journal, Record
 from tacit.ledger.spending import EventFor, encode_event
 
-# A run marks its progress about this often: rare enough to cost nothing, often enough to say where a crash
-# was.
+# A run marks its progress about this often: rare enough to cost nothing, often enough to say where a crash was.
 _MARKS_A_RUN = 64
 
 
 class Reservation(abc.ABC):
     """Permission to draw the noise of a number of steps, each once and in order.
 
-    Use it as a context manager: leaving the block by its end, by an error or by Ctrl-C commits the steps that
-    began.
+    Use it as a context manager: leaving the block by its end, by an error or by Ctrl-C commits the steps that began.
 
-    Every step whose noise may have been drawn is charged, also where an error stopped the step after its
-    noise and
+    Every step whose noise may have been drawn is charged, also where an error stopped the step after its noise and
     before its update: `commit` counts what `before_noise` allowed, not what the caller believes.
     """
 
