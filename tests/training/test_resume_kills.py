@@ -13,12 +13,13 @@ import pytest
 
 from tacit.benchmarking.torture import faults, judging, victim
 from tacit.benchmarking.torture.campaign import Torture
-from tacit.benchmarking.torture.faults import ClockBack, DiskFull, LyingDisk, PowerLoss, ReadOnly
+from tacit.benchmarking.torture.faults import ClockBack, DiskFull, LyingDisk, OlderCopy, PowerLoss, ReadOnly
 from tacit.benchmarking.torture.processes import BOUNDARIES, KILLED, REFUSED, Ended, killed_at, run_process
-from tacit.benchmarking.torture.victim import KINDS, NUMBERS, STEPS, Observed, Trial
+from tacit.benchmarking.torture.victim import AHEAD, KINDS, NUMBERS, STEPS, Observed, Trial
 from tacit.core.randomness import Randomness
 from tacit.ledger import Account, Ledger, journal
 from tacit.ledger.reservation import LedgerReservation, Reservation
+from tacit.ledger.resumption import ResumedReservation
 from tacit.ledger.sqlite import SqliteDatabase
 from tacit.mechanisms import StepNoise
 from tacit.training import checkpoint, private, resume
@@ -87,7 +88,7 @@ def test_planted_bug_a_resumed_run_that_reserves_nothing(torture, monkeypatch):
     monkeypatch.setattr(Session, "_reserve", skip)
     torture.kill("secret", [LATE])
     assert "a reservation is still open" in said(torture)
-    assert f"{STEPS} noisy gradients were seen, and the ledger knows of 5" in said(torture)
+    assert f"{STEPS} noisy gradients were seen, and the ledger knows of 6" in said(torture)
 
 
 def test_planted_bug_changed_data_under_the_old_stream(torture, monkeypatch):
@@ -114,8 +115,8 @@ def test_planted_bug_noise_before_its_mark(torture, monkeypatch):
         reservation.before_noise(step)
 
     monkeypatch.setattr(private, "release_gradient", release)
-    torture.kill("secret", [("after the noise", 2)])
-    assert said(torture) == ["noise was drawn 2 times, and the ledger knows of 1"]
+    torture.kill("secret", [("after the noise", AHEAD + 1)])
+    assert said(torture) == [f"noise was drawn {AHEAD + 1} times, and the ledger knows of {AHEAD}"]
 
 
 def test_planted_bug_fewer_steps_charged_than_were_drawn(torture, monkeypatch):
@@ -124,7 +125,52 @@ def test_planted_bug_fewer_steps_charged_than_were_drawn(torture, monkeypatch):
         Session, "_draw_afresh", lambda self, header, source, why, begun: draw(self, header, source, why, header.done)
     )
     torture.kill("redrawn", [LATE])
-    assert said(torture) == ["13 noisy gradients were seen, and the ledger knows of 12"]
+    assert said(torture) == [f"{STEPS + 1} noisy gradients were seen, and the ledger knows of {STEPS}"]
+
+
+def test_the_mark_is_ahead_of_the_noise(torture):
+    """Else bugs of runs whose marks come in blocks would never be seen."""
+    trial = torture._new_trial("secret")
+    run_process(trial, hooks=killed_at("after the noise", 1, trial))
+    assert (trial.observed.noises, judging.marked(trial.entries())) == (1, AHEAD)
+    assert AHEAD > 1
+
+
+class WithinOneMark(OlderCopy):
+    """The run goes on by one step, which the mark covers already."""
+
+    def __init__(self, trial, choice):
+        super().__init__(trial, choice)
+        self._stop, self._further = 2, 1
+
+
+def test_nothing_is_wrong_with_older_copies(torture):
+    for kind in KINDS:
+        torture.strike(kind, WithinOneMark, kills=0)
+    assert torture.wrong == []
+    assert torture.faults[OlderCopy.name] == {"refused": 2, "continued": 1}
+
+
+@pytest.fixture
+def believed_by_the_mark(monkeypatch):
+    """The bug: a state is believed while the mark stands still, and steps below the mark write nothing."""
+    mark = ResumedReservation._mark_drawn
+    monkeypatch.setattr(Explanation, "last_record", property(lambda self: self.entry and self.entry.steps_drawn))
+    monkeypatch.setattr(
+        ResumedReservation, "_mark_drawn", lambda self, steps: steps > self._mark_before and mark(self, steps)
+    )
+
+
+@pytest.mark.usefixtures("believed_by_the_mark")
+def test_planted_bug_an_older_copy_that_is_believed_by_another_engine(torture):
+    torture.strike("secret", WithinOneMark, kills=0)
+    assert "steps 2 and 2: two different sums have the same noise" in said(torture)
+
+
+@pytest.mark.usefixtures("believed_by_the_mark")
+def test_planted_bug_an_older_copy_that_is_believed_when_drawn_again(torture):
+    torture.strike("redrawn", WithinOneMark, kills=0)
+    assert f"{STEPS + 1} noisy gradients were seen, and the ledger knows of {STEPS}" in said(torture)
 
 
 def test_planted_bug_a_second_reservation_beyond_the_budget(torture, monkeypatch):
@@ -170,7 +216,7 @@ def test_planted_bug_a_clock_that_nobody_looks_at(torture, monkeypatch):
 
 def test_planted_bug_a_full_disk_that_is_not_minded(torture, monkeypatch):
     """Marks that could not be written, and noise all the same."""
-    mark = LedgerReservation._mark_drawn
+    mark = ResumedReservation._mark_drawn
 
     def ignore(self, steps):
         try:
@@ -185,7 +231,7 @@ def test_planted_bug_a_full_disk_that_is_not_minded(torture, monkeypatch):
     ended = run_process(trial, prepare=fault.prepare)
     assert ended.status == REFUSED
     assert list(judging.refusal(ended)) == list(judging.after_a_death(trial)) == []
-    monkeypatch.setattr(LedgerReservation, "_mark_drawn", ignore)
+    monkeypatch.setattr(ResumedReservation, "_mark_drawn", ignore)
     run_process(trial, prepare=fault.prepare)
     assert any("noisy gradients were seen, and the ledger knows of" in what for what in judging.after_a_death(trial))
 

@@ -9,5 +9,6 @@ machine (`faults`). What was drawn is compared with what is charged, after every
 
 A third of the runs go on under a fixed seed, so that their weights can be compared with an uninterrupted run's; a third
 under secret keys; and from a third the key is taken away after the first kill, so that they must draw again. The others
-are also tried with a changed record once, and must refuse it.
+are also tried with a changed record once, and must refuse it. A run has so many steps that the ledger's mark is
+written ahead of them, as in any longer run.
 """

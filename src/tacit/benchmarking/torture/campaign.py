@@ -103,7 +103,7 @@ class Torture:
         if not fault.is_final:
             self._note(trial, (f"{fault.name}: {what}" for what in judging.after_a_death(trial)))
         drawn, entries = set(trial.observed), trial.entries()
-        ended = run_process(trial, prepare=fault.prepare)
+        ended = run_process(trial, prepare=fault.prepare, engine=fault.engine)
         self.faults[fault.name][{DONE: "continued", REFUSED: "refused"}.get(ended.status, "failed")] += 1
         self._note(trial, (f"{fault.name}: {what}" for what in judging.refusal(ended)))
         if fault.forbids_spending and trial.entries() != entries:

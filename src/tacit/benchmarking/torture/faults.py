@@ -1,4 +1,5 @@
-"""Faults of the machine: a full disk, a folder that is read-only, a clock moved back, a power loss in the ledger's log.
+"""Faults of the machine: a full disk, a folder that is read-only, a clock moved back, a power loss in the ledger's log;
+and of its keeper, who puts an older copy of a checkpoint back.
 
 Each ends in a clear refusal, after which the run goes on once the fault is gone, or in an exact continuation.
 """
@@ -12,12 +13,13 @@ import mmap
 import os
 import random
 import resource
+import shutil
 import signal
 import sqlite3
 import struct
 from pathlib import Path
 
-from tacit.benchmarking.torture.processes import Hooks
+from tacit.benchmarking.torture.processes import Hooks, killed_at, run_process, stopped_before_noise
 from tacit.benchmarking.torture.victim import Trial
 from tacit.ledger.history import link
 
@@ -31,6 +33,7 @@ class Fault(abc.ABC):
         is_final: whether a run that was refused is lost, because the fault took away what explains it.
         forbids_spending: whether nothing at all may be charged while the fault lasts.
         least_kills: how many processes must have died before it can strike.
+        engine: what the next process computes its sums with.
 
     Args:
         trial: whom it strikes.
@@ -42,6 +45,7 @@ class Fault(abc.ABC):
     is_final = False
     forbids_spending = False
     least_kills = 0
+    engine = "auto"
 
     def __init__(self, trial: Trial, choice: random.Random) -> None:
         self._trial, self._choice = trial, choice
@@ -175,7 +179,33 @@ class LyingDisk(PowerLoss):
         return 0
 
 
-FAULTS: tuple[type[Fault], ...] = (DiskFull, ReadOnly, ClockBack, PowerLoss, LyingDisk)
+class OlderCopy(Fault):
+    """A run stops in order and goes on, and then the checkpoint of its stop is put back.
+
+    It says that nothing was drawn after it, so that any machine might go on with it, or draw again for no more than the
+    steps that were done. Where the run has a key, another engine tries.
+    """
+
+    name = "older copy of an orderly stop"
+    engine = "reference"
+
+    def __init__(self, trial: Trial, choice: random.Random) -> None:
+        super().__init__(trial, choice)
+        self._stop, self._further = choice.randint(1, 9), choice.choice((1, 1, 2, 3))
+
+    def strike(self) -> None:
+        """Lets a process stop in order and the next one draw some steps, and puts the copy back."""
+        trial, older = self._trial, self._trial.folder / "older"
+        run_process(trial, hooks=stopped_before_noise(self._stop))
+        shutil.copytree(trial.checkpoint, older)
+        run_process(trial, hooks=killed_at("sum seen, not marked", self._further + 1, trial))
+        shutil.rmtree(trial.checkpoint)
+        older.rename(trial.checkpoint)
+        if trial.kind == "redrawn":
+            trial.key.unlink(missing_ok=True)
+
+
+FAULTS: tuple[type[Fault], ...] = (DiskFull, ReadOnly, ClockBack, PowerLoss, LyingDisk, OlderCopy)
 
 
 def drop_privileges() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tacit.benchmarking.torture.processes import REFUSED, Ended
-from tacit.benchmarking.torture.victim import CLIP, DIVISOR, NOISE, NUMBERS, RECORDS, STEPS, Trial, epsilon_of
+from tacit.benchmarking.torture.victim import AHEAD, CLIP, DIVISOR, NOISE, NUMBERS, RECORDS, STEPS, Trial, epsilon_of
 from tacit.ledger import Entry, EntryState
 
 _SUMS_APART = 2 * RECORDS * CLIP
@@ -67,7 +67,7 @@ def at_the_end(trial: Trial, weights: bytes, reference: bytes) -> Iterator[str]:
             yield f"{charged} steps are charged, and the run has {STEPS}"
     else:
         drawn, stretches = len(set(trial.observed)), len(entries)
-        unseen = stretches - 1  # each stretch but the last may end between the mark of a step and our look at it
+        unseen = AHEAD * (stretches - 1)  # each stretch but the last may end between a mark and our look at its steps
         if charged - drawn > unseen:
             yield f"{charged} steps are charged, and {drawn} were drawn in {stretches} stretches"
     if trial.kind == "seeded" and weights != reference:

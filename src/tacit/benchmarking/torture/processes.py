@@ -17,6 +17,7 @@ from typing import Any
 from tacit.benchmarking.torture.victim import Trial, train
 from tacit.core.errors import TacitError
 from tacit.ledger import EntryState
+from tacit.training import TrainingInterrupted
 
 Place = tuple[str, str]
 """A function of the library by its qualified name, and ``call`` or ``return``."""
@@ -42,14 +43,14 @@ BOUNDARIES: dict[str, Place] = {
     "in the state, renamed": ("Store._replace", "return"),
     "after the state": ("Store.write", "return"),
     "before the commit": ("Reservation.commit", "call"),
-    "in the commit": ("LedgerReservation._append", "call"),
+    "in the commit": ("LedgerReservation._close", "call"),
     "after the commit": ("LedgerReservation._close", "return"),
     "before the key is destroyed": ("Store.destroy_key", "call"),
     "in the key's destruction": ("_overwrite_and_unlink", "call"),
     "after the key": ("_overwrite_and_unlink", "return"),
 }
 
-DONE, FAILED, REFUSED, KILLED = 0, 1, 2, -int(signal.SIGKILL)
+DONE, FAILED, REFUSED, STOPPED, KILLED = 0, 1, 2, 3, -int(signal.SIGKILL)
 _LONGEST_LIFE = 300  # seconds, after which a process waits for something that never comes
 
 
@@ -58,7 +59,8 @@ class Ended:
     """How a process ended.
 
     Attributes:
-        status: `DONE`, `REFUSED` with an error of the library, `FAILED` with any other, `KILLED`, or another signal's.
+        status: `DONE`, `REFUSED` with an error of the library, `FAILED` with any other, `STOPPED` in order, `KILLED`,
+            or another signal's.
         weights: of the finished run; empty without one.
         said: the error's text.
     """
@@ -75,6 +77,7 @@ def run_process(
     prepare: Callable[[], None] | None = None,
     seconds: float | None = None,
     changed: bool = False,
+    engine: str = "auto",
 ) -> Ended:
     """Forks a process that works on a trial, and waits for its end.
 
@@ -82,12 +85,12 @@ def run_process(
         hooks: what to do where in the process.
         prepare: called first in the process.
         seconds: after which it is killed, if it still lives.
-        changed: with one record changed.
+        changed, engine: as for `train`.
     """
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _live(trial, writing, hooks or {}, prepare, changed=changed)
+        _live(writing, hooks or {}, prepare, lambda: train(trial, changed=changed, engine=engine))
     os.close(writing)
     if seconds is not None:
         time.sleep(seconds)
@@ -100,13 +103,7 @@ def run_process(
 
 def killed_at(boundary: str, nth: int, trial: Trial) -> Hooks:
     """Hooks of a process that counts its noise, and kills itself at its n-th arrival at a boundary."""
-    left = nth
-
-    def arrive() -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+    arrive = _at(nth, lambda: os.kill(os.getpid(), signal.SIGKILL))
 
     def count() -> None:
         trial.observed.add_noise()
@@ -114,6 +111,15 @@ def killed_at(boundary: str, nth: int, trial: Trial) -> Hooks:
             arrive()
 
     return {BOUNDARIES[boundary]: arrive, _NOISE: count}
+
+
+def stopped_before_noise(nth: int) -> Hooks:
+    """Hooks of a process that is stopped in order, as by Ctrl-C, before the noise of its n-th step."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    return {("Witness.__call__", "call"): _at(nth, interrupt)}
 
 
 def whereabouts(trial: Trial) -> str:
@@ -133,7 +139,19 @@ def whereabouts(trial: Trial) -> str:
     return "in the steps" if last.steps_drawn < last.steps_reserved else "after the last mark"
 
 
-def _live(trial: Trial, pipe: int, hooks: Hooks, prepare: Callable[[], None] | None, *, changed: bool) -> None:
+def _at(nth: int, act: Callable[[], None]) -> Callable[[], None]:
+    left = nth
+
+    def arrive() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            act()
+
+    return arrive
+
+
+def _live(pipe: int, hooks: Hooks, prepare: Callable[[], None] | None, work: Callable[[], bytes]) -> None:
     """The life of a forked process; it never returns."""
     status, said = FAILED, b""
     try:
@@ -142,9 +160,11 @@ def _live(trial: Trial, pipe: int, hooks: Hooks, prepare: Callable[[], None] | N
             prepare()
         if hooks:
             _watch(hooks)
-        said, status = train(trial, changed=changed), DONE
+        said, status = work(), DONE
     except TacitError as error:
         said, status = str(error).encode(), REFUSED
+    except TrainingInterrupted:
+        status = STOPPED
     except BaseException as error:
         said = f"{type(error).__name__}: {error}".encode()
     finally:

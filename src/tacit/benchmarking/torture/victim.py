@@ -24,7 +24,8 @@ from tacit.training import Checkpoint, Execution, fit
 RECORDS, CLIP, NOISE = 8, 0.5, 4.0
 _FEATURES, _CLASSES = 100, 10
 NUMBERS = (_FEATURES + 1) * _CLASSES
-STEPS = 12
+STEPS = 66
+AHEAD = 2  # how many steps the ledger's mark of so long a run is written ahead: it must be more than one
 DIVISOR = RECORDS // 2
 _EVERY, _SEED = 3, 7
 _PLANS_AFFORDED = 12  # by a run that draws again; far more than any trial needs
@@ -39,7 +40,7 @@ class Observed:
 
     _HEAD = struct.Struct("<qq")
     _RECORD = struct.Struct(f"<q{8 * NUMBERS}s")
-    _MOST = 1000
+    _MOST = 2000
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, self._place(self._MOST))  # shared with forked processes
@@ -148,12 +149,13 @@ def _loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(model(inputs), targets, reduction="none")
 
 
-def train(trial: Trial | None, *, changed: bool = False) -> bytes:
+def train(trial: Trial | None, *, changed: bool = False, engine: str = "auto") -> bytes:
     """Trains, and resumes if there is something to resume; returns the weights.
 
     Args:
         trial: None for the run that nothing interrupts, with neither ledger nor checkpoint.
         changed: with one record changed.
+        engine: another one rounds otherwise.
     """
     generator = torch.Generator().manual_seed(1)
     inputs = torch.randn(RECORDS, _FEATURES, generator=generator)
@@ -178,7 +180,7 @@ def train(trial: Trial | None, *, changed: bool = False) -> bytes:
         account=None if trial is None else trial.account(),
         run="torture",
         randomness=None if secret else Randomness(unsafe_seed=_SEED),
-        execution=Execution(preflight=False, compile=False),
+        execution=Execution(preflight=False, compile=False, engine=engine),
         callbacks=[observe],
         checkpoint=None
         if trial is None
