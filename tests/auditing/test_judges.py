@@ -29,7 +29,7 @@ from tacit.auditing.judges.verdict import (
     scale_p_value,
     shape_p_value,
 )
-from tacit.clipping import Automatic, Flat, Tanh
+from tacit.clipping import Automatic, Flat, PerLayer, Tanh
 from tacit.core.errors import InputError, UnsupportedError
 from tacit.core.randomness import Randomness
 from tacit.plan import DPSGD
@@ -99,6 +99,21 @@ def test_pairs_of_ones_own_are_tried_too():
 def test_an_event_of_an_unknown_kind_is_refused():
     with pytest.raises(UnsupportedError, match="no judge knows its lots"):
         judge_event(subject(sampler="fixed-size"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "unjudged"),
+    [
+        ({"sampler": "fixed-size"}, "event"),
+        ({"clipping": PerLayer({"": 0.5})}, "canaries"),
+    ],
+)
+def test_what_a_judge_has_no_test_for_does_not_silence_the_others(changes, unjudged):
+    verdicts = list(judge(subject(**changes)))
+    assert [verdict.judge for verdict in verdicts] == list(JUDGES)
+    assert [verdict.judge for verdict in verdicts if not verdict.judged] == [unjudged]
+    assert not any(verdict.accused for verdict in verdicts)
+    assert any(str(verdict).startswith(f"{unjudged}: not judged, ") for verdict in verdicts)
 
 
 def test_shuffled_lots_that_are_accounted_as_such_pass():

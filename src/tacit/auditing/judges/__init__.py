@@ -23,6 +23,7 @@ from tacit.auditing.judges.sensitivity import judge_sensitivity as judge_sensiti
 from tacit.auditing.judges.subject import Subject as Subject
 from tacit.auditing.judges.verdict import FALSE_ACCUSATION as FALSE_ACCUSATION
 from tacit.auditing.judges.verdict import Verdict as Verdict
+from tacit.core.errors import UnsupportedError
 
 JUDGES = {
     "noise": judge_noise,
@@ -36,5 +37,9 @@ JUDGES = {
 
 
 def judge(subject: Subject) -> Iterator[Verdict]:
-    """Every judge's verdict on a private run."""
-    return (each(subject) for each in JUDGES.values())
+    """Every judge's verdict on a private run; what a judge has no test for is not judged, and the others go on."""
+    for name, each in JUDGES.items():
+        try:
+            yield each(subject)
+        except UnsupportedError as error:
+            yield Verdict(name, accused=False, finding=str(error), judged=False)

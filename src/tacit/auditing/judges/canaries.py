@@ -3,6 +3,7 @@
 from tacit.auditing.judges.subject import Subject
 from tacit.auditing.judges.verdict import FALSE_ACCUSATION, Verdict
 from tacit.auditing.white_box import run_on_dirac_canaries
+from tacit.core.errors import InputError, UnsupportedError
 from tacit.plan import DPSGD
 
 _CANARIES = 2**16
@@ -21,9 +22,12 @@ def judge_canaries(subject: Subject) -> Verdict:
     a multiplier of 1.5; a tenth less is for `judge_noise`.
 
     Raises:
-        InputError: the clipping has bounds for layers by name, which the canaries do not have.
+        UnsupportedError: the clipping has bounds for layers by name, which the canaries do not have.
     """
-    filtered = subject.plan.clipping.bind({"weights.weight": 1}).filter is not None
+    try:
+        filtered = subject.plan.clipping.bind({"weights.weight": 1}).filter is not None
+    except InputError as error:
+        raise UnsupportedError(f"clipping: does not fit the one layer that canaries have ({error})") from error
     canaries = _FILTERED_CANARIES if filtered else _CANARIES
     run = run_on_dirac_canaries(_one_step(subject.plan, canaries), canaries)
     bound = run.bound(1 - FALSE_ACCUSATION)

@@ -20,15 +20,18 @@ class Verdict:
     Attributes:
         judge: who says it.
         accused: whether what was seen contradicts the plan.
-        finding: one sentence with the figures that decided.
+        finding: one sentence with the figures that decided, or why nothing was.
+        judged: whether anything was seen; where not, nobody is accused and nothing has passed.
     """
 
     judge: str
     accused: bool
     finding: str
+    judged: bool = True
 
     def __str__(self) -> str:
-        return f"{self.judge}: {'accused' if self.accused else 'passed'}, {self.finding}"
+        passed = "passed" if self.judged else "not judged"
+        return f"{self.judge}: {'accused' if self.accused else passed}, {self.finding}"
 
 
 class Evidence:
