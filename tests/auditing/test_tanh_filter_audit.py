@@ -140,20 +140,30 @@ def test_what_does_not_fit_is_refused():
         worst_case_run(small(PUBLISHED), 0)
 
 
-def test_the_command_writes_claimed_true_and_audited_epsilons(tmp_path, monkeypatch, capsys):
+def test_the_command_writes_claimed_true_and_audited_epsilons(tmp_path, capsys):
     out = tmp_path / "audit" / "tanh.json"
-    arguments = ["audit", "--draws", "60", "--runs", "600", "--records", "0", "--out", str(out)]
-    monkeypatch.setattr("sys.argv", arguments)
-    assert tanh_filter_audit.main() == 0
+    arguments = ["--draws", "60", "--runs", "600", "--records", "0"]
+    assert tanh_filter_audit.main([*arguments, "--out", str(out)]) == 0
+    assert capsys.readouterr() == ("", f"{out}\n")
     written = json.loads(out.read_text())
     assert written["effort"] == {"draws": 60, "runs": 600, "records": 0}
-    assert json.loads(capsys.readouterr().out)["rows"] == written["rows"]
+    assert tanh_filter_audit.main(arguments) == 0
+    assert json.loads(capsys.readouterr().out)["effort"] == written["effort"]
     rows = {(row["experiment"], row["setting"]): row for row in written["rows"]}
     assert len(rows) == 4
     for (_, setting), row in rows.items():
         assert row["epsilon_lower"] <= row["largest"]
         assert row["epsilon_true"] > row["epsilon_claimed"] or setting == "sound"
     assert rows["worst-case gradient, whole runs", "published"]["exceeds_claim"]
+
+
+def test_the_command_refuses_in_a_line(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert tanh_filter_audit.main(["--out", str(tmp_path / "file" / "tanh.json")]) == 2
+    assert tanh_filter_audit.main(["--draws", "7", "--records", "0"]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert [part in told.err for part in ("cannot be written", "draws=7: must be at least 8")] == [True, True]
 
 
 def test_rows_of_real_records(monkeypatch):

@@ -29,7 +29,7 @@ import dataclasses
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,9 @@ from tacit.auditing.lower_bounds import LowerBound
 from tacit.auditing.tanh_filter import TanhRun, contributions, records_in_one_run, worst_case_run, worst_case_step
 from tacit.benchmarking import environment
 from tacit.benchmarking.results import check_writable, write_result
+from tacit.benchmarking.step import print_line
 from tacit.clipping import Tanh
+from tacit.core.errors import TacitError
 from tacit.datasets import Split, load
 from tacit.recipes.first_course_cnn import count_parameters, tutorial_cnn
 
@@ -146,7 +148,7 @@ def audit(effort: Effort) -> dict[str, Any]:
     }
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     usual = Effort()
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -154,12 +156,18 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=usual.runs, help="whole runs on either side of the worst case")
     parser.add_argument("--records", type=int, default=usual.records, help="of MNIST, in one run; 0 leaves them out")
     parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    check_writable("out", options.out)
-    figures = audit(Effort(options.draws, options.runs, options.records))
-    if options.out is not None:
+    options = parser.parse_args(arguments)
+    try:
+        check_writable("out", options.out)
+        figures = audit(Effort(options.draws, options.runs, options.records))
+    except TacitError as error:
+        print_line(str(error))
+        return 2
+    if options.out is None:
+        sys.stdout.write(json.dumps(figures, indent=2) + "\n")
+    else:
         write_result(figures, options.out)
-    sys.stdout.write(json.dumps(figures, indent=2) + "\n")
+        print_line(str(options.out))
     return 0
 
 
