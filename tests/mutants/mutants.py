@@ -51,6 +51,20 @@ class Planter:
             self._patch.setattr(each, name, counted)
 
 
+def _lot_size(planter: Planter) -> Callable[[], int]:
+    """How many records the last lot held, and 1 for none."""
+    drawn = 1
+
+    def count(real, self, chunks):
+        nonlocal drawn
+        chunks = list(chunks)
+        drawn = max(1, sum(len(batch.index) for batch, _ in chunks))
+        return real(self, chunks)
+
+    planter.replace(ClippedGrad, "accumulate", count)
+    return lambda: drawn
+
+
 # Noise
 
 
@@ -66,16 +80,10 @@ def _noise_times(factor: float) -> Callable[[Planter], None]:
 
 def noise_over_the_lot(planter: Planter) -> None:
     """The noise is divided by how many records were drawn, beside the division by L."""
-    drawn = 1
-
-    def count(real, self, chunks):
-        nonlocal drawn
-        chunks = list(chunks)
-        drawn = max(1, sum(len(batch.index) for batch, _ in chunks))
-        return real(self, chunks)
-
-    planter.replace(ClippedGrad, "accumulate", count)
-    planter.replace(step_noise, "add_normal_", lambda real, values, scale, *rest: real(values, scale / drawn, *rest))
+    lot_size = _lot_size(planter)
+    planter.replace(
+        step_noise, "add_normal_", lambda real, values, scale, *rest: real(values, scale / lot_size(), *rest)
+    )
 
 
 def noise_for_every_chunk(planter: Planter) -> None:
@@ -219,20 +227,13 @@ def padding_counted(planter: Planter) -> None:
 
 def divisor_of_the_lot(planter: Planter) -> None:
     """The released mean is over the records that were drawn."""
-    drawn = 1
-
-    def count(real, self, chunks):
-        nonlocal drawn
-        chunks = list(chunks)
-        drawn = max(1, sum(len(batch.index) for batch, _ in chunks))
-        return real(self, chunks)
+    lot_size = _lot_size(planter)
 
     def divide(real, self, sums, randomness, step):
         real(self, sums, randomness, step)
         for value in sums.values():
-            value *= self._divisor / drawn
+            value *= self._divisor / lot_size()
 
-    planter.replace(ClippedGrad, "accumulate", count)
     planter.replace(StepNoise, "apply_", divide)
 
 

@@ -1,7 +1,6 @@
 """How well scores tell members from non-members: the ROC curve, its area, its points at low false positive rates."""
 
 import dataclasses
-import functools
 from typing import Any
 
 import numpy as np
@@ -114,14 +113,6 @@ class Roc:
         thresholds = self.non_members[np.maximum(len(self.non_members) - 1 - allowed, 0)]
         shares = 1 - np.searchsorted(self.members, thresholds, side="right") / len(self.members)
         return np.where(allowed == len(self.non_members), 1.0, shares)
-
-    @functools.cached_property
-    def points(self) -> tuple[FloatArray, FloatArray]:
-        """All points of the curve, from (0, 0) to (1, 1): false positive rates, and the true ones beside them."""
-        scores = np.unique(np.concatenate([self.members, self.non_members]))[::-1]
-        rates = (1 - np.searchsorted(own, scores, side="left") / len(own) for own in (self.non_members, self.members))
-        fprs, tprs = (np.concatenate([[0.0], rate]) for rate in rates)
-        return fprs, tprs
 
     def _allowed(self, fprs: FloatArray) -> npt.NDArray[np.int64]:
         """How many non-members may lie above the threshold."""
