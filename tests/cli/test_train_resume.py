@@ -82,3 +82,12 @@ def test_another_plan_or_a_second_run_is_refused(tmp_path):
     told = train("--checkpoint", "saved", "--resume", "--clip", "0.7", cwd=tmp_path)
     assert told.returncode == 2
     assert "checkpoint: it is of another run, since plan changed." in told.stderr
+
+
+def test_a_refused_resume_leaves_the_run_as_it_was(tmp_path):
+    first = train("--checkpoint", "saved", "--out", "run", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    told = train("--checkpoint", "saved", "--resume", "--out", "run", "--noise-multiplier", "9", cwd=tmp_path)
+    assert told.returncode == 2
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before

@@ -27,6 +27,7 @@ from tacit.training.optimizers import make_optimizer, make_schedule
 from tacit.training.resume import Checkpoint
 from tacit.training.run_folder import RunFolder, command_line, hardware, now, versions
 from tacit.training.settings import Settings
+from tacit.training.tally import Tally
 from tacit.training.threads import threads_for
 
 _POINTS = 20
@@ -80,7 +81,8 @@ class Experiment:
         """Trains every model and writes the run folder; returns the run's record.
 
         The folder holds the first model. The plan's guarantee is for one model; a caveat states what releasing all of
-        them costs. On Ctrl-C and on errors the folder says where the run stopped, and the ledger keeps what was spent.
+        them costs. On Ctrl-C and on errors the folder says where the run stopped and what may have been drawn, and the
+        ledger keeps what was spent. A run that is refused before it draws anything leaves the folder as it was.
 
         Raises:
             BudgetExceededError: the account does not hold all models; nothing was spent.
@@ -95,33 +97,31 @@ class Experiment:
         for name, content in self.private_files.items():
             self.folder.write_private(name, content)
         curve = _EpsilonCurve(self.plan)
+        tally = Tally(self.plan, past_unknown=self._resumes and self.account is None)
         scores: list[float] = []
-        results: list[FitResult] = []
         started = time.perf_counter()
         try:
             for seed in range(self.seeds):
-                result = self._train(seed, curve, progress)
-                results.append(result)
+                result = self._train(seed, curve, progress, tally)
+                tally.finished.append(result)
                 scores.append(evaluate(result.model, self.dataset.test, self.dataset.task))
                 self.folder.append_history(self._point(seed, result.steps, result.statement.epsilon, scores[-1]))
-                if seed == 0:
-                    self.folder.save_model(result.model)
-        except TrainingInterrupted as stopped:
-            if not results:
-                self.folder.save_model(stopped.result.model)
-            self._write("interrupted", [*results, stopped.result], scores, time.perf_counter() - started)
+        except BaseException as error:
+            if tally.went_on or isinstance(error, TrainingInterrupted):
+                status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+                model = error.result.model if isinstance(error, TrainingInterrupted) else None
+                self._write(status, tally, scores, time.perf_counter() - started, model)
+            else:
+                self.folder.remove_if_empty()
             raise
-        except BaseException:
-            self._write("failed", results, scores, time.perf_counter() - started)
-            raise
-        return self._write("finished", results, scores, time.perf_counter() - started)
+        return self._write("finished", tally, scores, time.perf_counter() - started)
 
     @property
     def _resumes(self) -> bool:
         """Whether some of the budget may be reserved already; every model then asks for what it lacks."""
         return self.checkpoint is not None and self.checkpoint.resume
 
-    def _train(self, seed: int, curve: "_EpsilonCurve", progress: Progress) -> FitResult:
+    def _train(self, seed: int, curve: "_EpsilonCurve", progress: Progress, tally: Tally) -> FitResult:
         dataset, settings, plan = self.dataset, self.settings, self.plan
         torch.manual_seed(seed)  # initial weights and dropout; noise and sampling have a source of their own
         model = models.build(settings.model, dataset.input_shape, dataset.classes, columns=dataset.columns)
@@ -159,6 +159,7 @@ class Experiment:
                 execution=self.execution,
                 callbacks=[after_step],
                 checkpoint=None if self.checkpoint is None else self.checkpoint.part(str(seed)),
+                opened=tally.open,
             )
 
     def _randomness(self, seed: int) -> Randomness:
@@ -173,8 +174,11 @@ class Experiment:
         """The name of the figure that tells how good a model is."""
         return "test_accuracy" if self.dataset.task == "classification" else "test_mse"
 
-    def _write(self, status: str, results: list[FitResult], scores: list[float], seconds: float) -> dict[str, Any]:
-        steps_done = results[-1].steps if results else 0
+    def _write(
+        self, status: str, tally: Tally, scores: list[float], seconds: float, stopped: nn.Module | None = None
+    ) -> dict[str, Any]:
+        """Leaves the record, and the first model: if none finished, the one that was ``stopped`` in order, or none."""
+        results = tally.results()
         record = {
             "name": self.folder.path.name,
             "created": now(),
@@ -195,9 +199,9 @@ class Experiment:
             # Of rows that nothing protects, where a table was divided: for whoever holds it.
             "private": [self.metric, f"{self.metric}_std"] if self.dataset.columns else [],
             "status": status,
-            "steps_done": steps_done,
+            "steps_done": tally.steps_done,
         }
-        self.folder.write_run(record)
+        self.folder.replace_run(record, tally.finished[0].model if tally.finished else stopped)
         return record
 
     def _training_facts(self, results: list[FitResult]) -> dict[str, Any]:
@@ -208,7 +212,7 @@ class Experiment:
             "learning_rate": settings.learning_rate,
             "schedule": settings.schedule,
             "ema": average,
-            "engine": results[0].engine if results else self.execution.engine,
+            "engine": results[0].engine,
             **({} if self.canaries is None else {"canaries": dict(self.canaries)}),
         }
 
@@ -217,8 +221,6 @@ class Experiment:
         return dataclasses.replace(found, caveats=(*found.caveats, _TABLE)) if self.dataset.columns else found
 
     def _of_models(self, results: list[FitResult]) -> Statement:
-        if not results:
-            return self.plan.statement(0)
         first = results[0].statement
         if len(results) == 1:
             return first
@@ -231,8 +233,7 @@ class Experiment:
         return dataclasses.replace(first, caveats=(*first.caveats, caveat))
 
     def _by_accountant(self, results: list[FitResult]) -> dict[str, float]:
-        steps = results[0].steps if results else 0
-        event, plan = self.plan.event(steps), self.plan
+        event, plan = self.plan.event(results[0].steps), self.plan
         return {
             name: for_unit(accountant, plan.unit.max_examples).epsilon(event, plan.delta, plan.neighbours)
             for name, accountant in ACCOUNTANTS.items()

@@ -65,6 +65,7 @@ def fit(  # noqa: PLR0913 - one for each thing that a run consists of
     execution: Execution | None = None,
     callbacks: Sequence[Callback] = (),
     checkpoint: Checkpoint | None = None,
+    opened: Callable[[Private], None] | None = None,
 ) -> FitResult:
     """Trains ``model`` in place by the plan and returns it with its statement.
 
@@ -81,6 +82,7 @@ def fit(  # noqa: PLR0913 - one for each thing that a run consists of
         checkpoint: where the run saves itself, and whether it goes on with what is there; see
             `tacit.training.resume`. The reservation of a run that stops early then stays open, and counts whole until
             the run is resumed and ends.
+        opened: is given the run before it draws anything, to be asked for its statement however it ends.
 
     Raises:
         BudgetExceededError: the account does not hold the plan; nothing was spent.
@@ -106,6 +108,8 @@ def fit(  # noqa: PLR0913 - one for each thing that a run consists of
             execution=execution,
             position=None if session is None else session.begin,
         )
+        if opened is not None:
+            opened(private)
         with private:
             _loop(private, train_set, scheduler, average, callbacks, session)
     return _result(private, average)

@@ -63,6 +63,17 @@ class RunFolder:
         partial.write_text(text + "\n", encoding="utf-8")
         os.replace(partial, self.path / "run.json")
 
+    def replace_run(self, record: dict[str, Any], model: nn.Module | None) -> None:
+        """Leaves a record and its model, if it has one, in the place of what an earlier process left.
+
+        Whenever that is cut, no model and no page stands beside the statement of another one.
+        """
+        for name in ("model.safetensors", "report.html"):
+            (self.path / name).unlink(missing_ok=True)
+        self.write_run(record)
+        if model is not None:
+            self.save_model(model)
+
     def write_private(self, name: str, content: bytes) -> Path:
         """Writes a file that its owner alone can read, in one piece, and says where it is."""
         partial = self.path / f".{name}.part"
