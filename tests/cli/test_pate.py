@@ -2,9 +2,14 @@
 
 import json
 import math
+import os
+import stat
+from pathlib import Path
 
 import pytest
 from command_line import run_tacit
+
+from tacit.reporting.pate_page import PRIVATE_MARK
 
 
 def test_a_student_learns_from_noisy_votes():
@@ -19,6 +24,26 @@ def test_a_student_learns_from_noisy_votes():
     assert 0 < found["epsilon"] < math.inf
     assert found["epsilon_is_private"] is True
     assert 0 < found["epsilon_data_independent"] < math.inf
+
+
+def test_the_page_with_votes_is_for_its_owner_alone(tmp_path):
+    """The page to publish is readable as any file is, and says nothing of the votes."""
+    former = os.umask(0o022)
+    try:
+        ran = run_tacit(
+            *("pate", "digits", "--teachers", "10", "--queries", "20", "--student", "supervised", "--json"),
+            *("--out", str(tmp_path / "run")),
+        )
+    finally:
+        os.umask(former)
+    assert ran.returncode == 0, ran.stderr
+    pages = json.loads(ran.stdout)
+    private, public = Path(pages["private_page"]), Path(pages["page"])
+    assert (private.name, public.name) == ("private.html", "report.html")
+    assert stat.S_IMODE(private.stat().st_mode) == 0o600
+    assert stat.S_IMODE(public.stat().st_mode) == 0o644
+    assert PRIVATE_MARK in private.read_text(encoding="utf-8")
+    assert PRIVATE_MARK not in public.read_text(encoding="utf-8")
 
 
 def test_a_budget_ends_the_questions(tmp_path):

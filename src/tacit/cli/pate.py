@@ -123,7 +123,7 @@ def _write(
 ) -> dict[str, str]:
     """Leaves the student, its record and two pages: one to publish, one for the owner of the data."""
     from tacit.pate.record import private_record, public_record
-    from tacit.reporting.pate_page import write_pate_page
+    from tacit.reporting.pate_page import render_pate, write_pate_page
     from tacit.training.run_folder import command_line, hardware, now, versions
 
     device = next(result.model.parameters()).device
@@ -134,7 +134,7 @@ def _write(
     owners = {**record, "private": private_record(result, plan)}
     return {
         "page": str(write_pate_page(record, folder.path / "report.html", public=True)),
-        "private_page": str(write_pate_page(owners, folder.path / "private.html")),
+        "private_page": str(folder.write_private("private.html", render_pate(owners).encode())),
     }
 
 
