@@ -7,11 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tacit.auditing.arrays import FloatArray
 from tacit.auditing.attacks import model_confidences
 from tacit.auditing.attacks.observations import BoolArray
 from tacit.auditing.canaries import Planting
 from tacit.auditing.lower_bounds import GaussianFamily, LowerBound, one_run_bound, one_run_tradeoff_bound
-from tacit.auditing.roc import FloatArray, Roc
+from tacit.auditing.roc import Roc
 from tacit.core.errors import InputError
 from tacit.training.evaluation import regression_loss
 

@@ -21,7 +21,7 @@ from dp_accounting import DpEvent
 
 from tacit.accounting import Accountant
 from tacit.accounting import delta as delta_at
-from tacit.auditing.roc import FloatArray
+from tacit.auditing.arrays import FloatArray
 from tacit.core.errors import InputError
 from tacit.core.privacy import Budget, Neighbours
 

@@ -27,13 +27,13 @@ import torch
 from torch import nn
 
 from tacit import models
+from tacit.auditing.arrays import FloatArray
 from tacit.auditing.attacks.leave_one_out import ATTACKS, attack_each
 from tacit.auditing.attacks.observations import BoolArray, Observations
 from tacit.auditing.black_box import CanaryEvidence
 from tacit.auditing.canaries import DEFAULT_KIND, Planting, plant
 from tacit.auditing.findings import Attack, Claim, Finding
 from tacit.auditing.lower_bounds import LowerBound
-from tacit.auditing.roc import FloatArray
 from tacit.auditing.shadows import Answers, fair_memberships, observe, train_plain, train_private
 from tacit.auditing.white_box import run_on_dirac_canaries
 from tacit.core.errors import InputError

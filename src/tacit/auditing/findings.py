@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from tacit.auditing.arrays import FloatArray
 from tacit.auditing.black_box import CanaryEvidence
 from tacit.auditing.ceilings import Ceiling
-from tacit.auditing.roc import FALSE_POSITIVE_RATES, FloatArray, Roc
+from tacit.auditing.roc import FALSE_POSITIVE_RATES, Roc
 from tacit.core.errors import InputError
 
 _RATES = FALSE_POSITIVE_RATES

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tacit.auditing.arrays import FloatArray
 from tacit.auditing.intervals import Interval, clopper_pearson, wilson
 from tacit.core.errors import InputError
 from tacit.core.validation import check_open_unit
 
-FloatArray = npt.NDArray[np.float64]
 FALSE_POSITIVE_RATES = (0.01, 0.001, 0.0001)
 """Where attacks are compared: an attack that is sure about a few people is worse than one that guesses about all
 (Carlini et al., Membership Inference Attacks From First Principles, 2022)."""

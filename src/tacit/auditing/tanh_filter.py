@@ -20,10 +20,10 @@ import dataclasses
 import math
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from tacit.auditing.arrays import FloatArray
 from tacit.auditing.lower_bounds import LowerBound, clopper_pearson_bound, one_run_bound
 from tacit.clipping import Tanh
 from tacit.core.errors import InputError
@@ -35,7 +35,6 @@ from tacit.mechanisms import Gaussian
 from tacit.plan import DPSGD
 from tacit.training import Execution, Private
 
-FloatArray = npt.NDArray[np.float64]
 _STEEP = 1e4  # a gradient so large in each number that tanh is 1
 _NUMBERS_AT_ONCE = 2**22
 

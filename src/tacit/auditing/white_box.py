@@ -27,6 +27,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from tacit.auditing.arrays import FloatArray
 from tacit.auditing.lower_bounds import (
     DpSgdFamily,
     Family,
@@ -46,8 +47,6 @@ from tacit.training.private import Private
 
 _STEEPNESS = 10.0  # gradients before clipping, in units of C
 _SUREST_SHARE = 64  # one canary in so many is guessed by the bound for any mechanism
-
-FloatArray = npt.NDArray[np.float64]
 
 
 class DiracModel(nn.Module):

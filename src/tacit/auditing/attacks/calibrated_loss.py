@@ -7,9 +7,9 @@ Importance of Difficulty Calibration in Membership Inference Attacks, 2022.
 import numpy as np
 import numpy.typing as npt
 
+from tacit.auditing.arrays import FloatArray
 from tacit.auditing.attacks.observations import Observations
 from tacit.auditing.attacks.signals import losses
-from tacit.auditing.roc import FloatArray
 
 
 def calibrated_loss(target: npt.ArrayLike, shadows: Observations) -> FloatArray:

@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tacit.auditing.arrays import FloatArray
 from tacit.auditing.attacks.calibrated_loss import calibrated_loss
 from tacit.auditing.attacks.lira import lira
 from tacit.auditing.attacks.loss_threshold import loss_threshold
 from tacit.auditing.attacks.observations import Observations
-from tacit.auditing.roc import FloatArray, Roc
+from tacit.auditing.roc import Roc
 from tacit.core.errors import InputError
 
 Attack = Callable[[FloatArray, Observations], FloatArray]

@@ -16,8 +16,8 @@ Carlini, Chien, Nasr, Song, Terzis and Tramèr, Membership Inference Attacks Fro
 import numpy as np
 import numpy.typing as npt
 
+from tacit.auditing.arrays import FloatArray
 from tacit.auditing.attacks.observations import Observations, Spread
-from tacit.auditing.roc import FloatArray
 from tacit.core.validation import check_choice
 
 VARIANCES = ("fixed", "per-example")

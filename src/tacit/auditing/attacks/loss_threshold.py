@@ -6,8 +6,8 @@ Connection to Overfitting, 2018.
 
 import numpy.typing as npt
 
+from tacit.auditing.arrays import FloatArray
 from tacit.auditing.attacks.signals import losses
-from tacit.auditing.roc import FloatArray
 
 
 def loss_threshold(target: npt.ArrayLike) -> FloatArray:

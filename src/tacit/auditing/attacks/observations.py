@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from tacit.auditing.roc import FloatArray
+from tacit.auditing.arrays import FloatArray
 from tacit.core.errors import InputError
 
 BoolArray = npt.NDArray[np.bool_]

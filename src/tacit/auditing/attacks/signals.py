@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from tacit.auditing.roc import FloatArray
+from tacit.auditing.arrays import FloatArray
 from tacit.core.errors import InputError
 
 _ROWS_AT_ONCE = 2000

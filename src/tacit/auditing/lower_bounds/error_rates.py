@@ -6,13 +6,12 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from tacit.auditing.arrays import FloatArray
 from tacit.auditing.intervals import clopper_pearson
 from tacit.core.errors import InputError
 
 _CHOOSING_SHARE = 4  # one run in four chooses the threshold, the others are counted
 _MOST_THRESHOLDS = 200
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,8 @@ from tacit.accounting import dpsgd_event, gdp_to_epsilon
 from tacit.accounting import epsilon as epsilon_of
 from tacit.accounting.dominating import gaussian, gaussian_profile, poisson_sampled
 from tacit.accounting.privacy_curve import PrivacyCurve
-from tacit.auditing.lower_bounds.tradeoff import FloatArray, Profile
+from tacit.auditing.arrays import FloatArray
+from tacit.auditing.lower_bounds.tradeoff import Profile
 from tacit.core.validation import check_count, check_probability
 
 _LINES, _CERTIFIED_LINES = 96, 24  # the latter take time, and twice as many raise bounds by half a percent

@@ -11,9 +11,8 @@ import dataclasses
 import math
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from tacit.auditing.arrays import FloatArray
 
 
 @dataclasses.dataclass(frozen=True)
