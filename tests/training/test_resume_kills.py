@@ -154,11 +154,14 @@ def test_nothing_is_wrong_with_older_copies(torture):
 @pytest.fixture
 def believed_by_the_mark(monkeypatch):
     """The bug: a state is believed while the mark stands still, and steps below the mark write nothing."""
-    mark = ResumedReservation._mark_drawn
+    take_up = ResumedReservation.__init__
+
+    def marked_before(self, journal, entry, event_for, *, steps_done, steps_begun):
+        take_up(self, journal, entry, event_for, steps_done=steps_done, steps_begun=steps_begun)
+        self._marked = entry.steps_drawn
+
+    monkeypatch.setattr(ResumedReservation, "__init__", marked_before)
     monkeypatch.setattr(Explanation, "last_record", property(lambda self: self.entry and self.entry.steps_drawn))
-    monkeypatch.setattr(
-        ResumedReservation, "_mark_drawn", lambda self, steps: steps > self._mark_before and mark(self, steps)
-    )
 
 
 @pytest.mark.usefixtures("believed_by_the_mark")
