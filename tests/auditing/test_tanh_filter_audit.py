@@ -11,7 +11,8 @@ from torch import nn
 
 from tacit.accounting import tanh_filter_statements
 from tacit.auditing import tanh_filter
-from tacit.auditing.tanh_filter import TanhRun, contributions, records_in_one_run, worst_case_run, worst_case_step
+from tacit.auditing.tanh_filter import TanhRun, records_in_one_run, worst_case_run, worst_case_step
+from tacit.auditing.watching import contributions
 from tacit.benchmarking import tanh_filter_audit
 from tacit.clipping import Tanh
 from tacit.core.errors import InputError

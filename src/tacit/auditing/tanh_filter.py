@@ -25,11 +25,12 @@ from torch import Tensor, nn
 
 from tacit.auditing.arrays import FloatArray
 from tacit.auditing.lower_bounds import LowerBound, clopper_pearson_bound, one_run_bound
+from tacit.auditing.watching import contributions, gradients, still
+from tacit.auditing.white_box import log_likelihood_ratio
 from tacit.clipping import Tanh
 from tacit.core.errors import InputError
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_count
-from tacit.gradients import clipped_grad
 from tacit.gradients.losses import LossFunction, trainable
 from tacit.mechanisms import Gaussian
 from tacit.plan import DPSGD
@@ -142,7 +143,7 @@ def worst_case_run(
             sums = mechanism.add_noise(
                 torch.from_numpy(run.sensitivity * drawn), source.stream("noise", side, start)
             ).numpy()
-            found.append(_likelihood_ratio(sums, run.sensitivity**2, run.sensitivity, run.noise_std, rate).sum(1))
+            found.append(log_likelihood_ratio(sums / run.sensitivity, rate, mechanism.noise_multiplier).sum(1))
         return np.concatenate(found)
 
     return clopper_pearson_bound(scores("in", rate), scores("out", 0.0), delta=run.delta, confidence=confidence)
@@ -184,18 +185,8 @@ def records_in_one_run(
     scores = np.zeros(len(coins))
     for lot in private.batches(tuple(column[chosen] for column in records)):
         private.step(lot)
-        scores += search(plan.expected_batch_size * _gradient(model).numpy())
+        scores += search(plan.expected_batch_size * gradients(model))
     return one_run_bound(scores, coins, delta=run.delta, confidence=confidence)
-
-
-def contributions(model: nn.Module, loss_fn: LossFunction, rule: Tanh, records: tuple[Tensor, ...]) -> FloatArray:
-    """What each record adds to a sum, ``[records, numbers]``."""
-    grad = clipped_grad(model, loss_fn, clipping=rule)
-    rows = []
-    for place in range(len(records[0])):
-        sums = grad(*(column[place : place + 1] for column in records)).grads
-        rows.append(torch.cat([value.flatten() for value in sums.values()]).double())
-    return torch.stack(rows).numpy()
 
 
 class _Search:
@@ -205,32 +196,17 @@ class _Search:
         # A prior of variance 1 on each share keeps the estimate sane where records add nearly the same.
         inverse = np.linalg.inv(added @ added.T + noise_std**2 * np.eye(len(added)))
         self._shares = (inverse @ added).astype(np.float32)  # read whole at every step
-        self._precision = np.maximum(1 / np.diag(inverse) - noise_std**2, 0.0)
-        self._noise_std, self._rate = noise_std, rate
+        precision = np.maximum(1 / np.diag(inverse) - noise_std**2, 0.0)
+        with np.errstate(divide="ignore"):  # a share that nothing tells of has infinite noise
+            self._noise = noise_std / np.sqrt(precision)
+        self._rate = rate
 
     def __call__(self, released: FloatArray) -> FloatArray:
         shares = (self._shares @ released.astype(np.float32)).astype(np.float64)
-        return _likelihood_ratio(shares, self._precision, 1.0, self._noise_std, self._rate)
-
-
-def _likelihood_ratio(
-    values: FloatArray, squared: float | FloatArray, shift: float, noise_std: float, rate: float
-) -> FloatArray:
-    """Log of the chance of values with a record, drawn at this rate, over that without it.
-
-    The record shifts a value by ``shift``, and its squared distance is ``squared`` when measured in the noise's units.
-    """
-    exponent = squared * (2 * values / shift - 1) / (2 * noise_std**2)
-    return exponent if rate == 1 else np.logaddexp(math.log1p(-rate), math.log(rate) + exponent)
-
-
-def _gradient(model: nn.Module) -> Tensor:
-    found = [p.grad.flatten() for p in trainable(model).values() if p.grad is not None]
-    return torch.cat(found).double()
+        return log_likelihood_ratio(shares, self._rate, self._noise)
 
 
 def _still(model: nn.Module, loss_fn: LossFunction, plan: DPSGD, randomness: Randomness) -> Private:
     """The real run, with an update that leaves the weights where they are."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     execution = Execution(preflight=False, compile=False)
-    return Private(model, loss_fn, optimizer, plan, randomness=randomness, execution=execution)
+    return Private(model, loss_fn, still(model), plan, randomness=randomness, execution=execution)

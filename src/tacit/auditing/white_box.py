@@ -37,6 +37,7 @@ from tacit.auditing.lower_bounds import (
     independent_guesses_bound,
     one_run_tradeoff_bound,
 )
+from tacit.auditing.watching import still
 from tacit.core.errors import UnsupportedError
 from tacit.core.privacy import Neighbours
 from tacit.core.randomness import Randomness
@@ -129,17 +130,16 @@ def noisy_sums(plan: DPSGD, included: npt.NDArray[np.bool_], randomness: Randomn
         steep: Tensor = _STEEPNESS * norm * model(canary)
         return steep
 
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)  # the gradient is the same wherever the parameters are
     execution = Execution(chunk_size=included.size, compile=False)
-    private = Private(model, loss, optimizer, plan, randomness=randomness, execution=execution)
+    private = Private(model, loss, still(model), plan, randomness=randomness, execution=execution)
     for lot in private.batches((torch.from_numpy(np.flatnonzero(included)),)):
         private.step(lot)
         assert parameter.grad is not None
         yield parameter.grad.squeeze(-1).double().numpy() * (plan.expected_batch_size / norm)
 
 
-def log_likelihood_ratio(sums: FloatArray, sampling_rate: float, noise_multiplier: float) -> FloatArray:
-    """Of one step, a canary that is in against one that is out."""
+def log_likelihood_ratio(sums: FloatArray, sampling_rate: float, noise_multiplier: float | FloatArray) -> FloatArray:
+    """Of one step, a canary that is in, and moves its sum by 1, against one that is out."""
     drawn = (2 * sums - 1) / (2 * noise_multiplier**2)
     if sampling_rate == 1:
         return drawn

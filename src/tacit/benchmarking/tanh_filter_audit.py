@@ -40,7 +40,8 @@ from torch import Tensor, nn
 
 from tacit.accounting import tanh_filter_statements
 from tacit.auditing.lower_bounds import LowerBound
-from tacit.auditing.tanh_filter import TanhRun, contributions, records_in_one_run, worst_case_run, worst_case_step
+from tacit.auditing.tanh_filter import TanhRun, records_in_one_run, worst_case_run, worst_case_step
+from tacit.auditing.watching import contributions
 from tacit.benchmarking import environment
 from tacit.benchmarking.results import check_writable, write_result
 from tacit.benchmarking.step import print_line

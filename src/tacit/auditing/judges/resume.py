@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from tacit.auditing.judges.subject import Records, Subject, gradients, still
+from tacit.auditing.judges.subject import Subject
 from tacit.auditing.judges.verdict import Evidence, Numbers, Verdict, alike_p_values
+from tacit.auditing.watching import Records, gradients, still
 from tacit.core.errors import TacitError
 from tacit.plan import DPSGD
 from tacit.training import Checkpoint, TrainingInterrupted, fit

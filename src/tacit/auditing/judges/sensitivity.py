@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.auditing.judges.subject import Records, Subject, gradients
+from tacit.auditing.judges.subject import Subject
 from tacit.auditing.judges.verdict import Numbers, Verdict
+from tacit.auditing.watching import Records, gradients
 from tacit.core.errors import TacitError
 from tacit.plan import DPSGD
 

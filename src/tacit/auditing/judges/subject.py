@@ -7,19 +7,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tacit.auditing.judges.verdict import Numbers
+from tacit.auditing.watching import Records, contributions, gradients, still
 from tacit.core.errors import InputError
 from tacit.core.privacy import Neighbours
 from tacit.core.randomness import Randomness
-from tacit.gradients import clipped_grad
 from tacit.gradients.losses import LossFunction, trainable
 from tacit.plan import DPSGD
 from tacit.training import Execution, Private
-
-Records = tuple[Tensor, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,10 +60,8 @@ class Subject:
         return self.plan.clipping.bind(numbers).sensitivity(Neighbours.ADD_REMOVE)
 
     def contributions(self) -> Numbers:
-        """What each record adds to the sum, ``[records, numbers]``, one at a time by the reference engine."""
-        grad = clipped_grad(self.model(), self.loss_fn, clipping=self.plan.clipping, engine="reference")
-        rows = [grad(*(column[i : i + 1] for column in self.records)).grads for i in range(len(self.records[0]))]
-        return np.stack([flat(row) for row in rows])
+        """What each record adds to the sum, ``[records, numbers]``."""
+        return contributions(self.model(), self.loss_fn, self.plan.clipping, self.records)
 
     def parts(self) -> list[slice]:
         """Where each parameter's numbers lie in a flat vector."""
@@ -95,21 +90,3 @@ def noise_of(subject: Subject, *, steps: int | None = None, randomness: Randomne
     private = subject.private(subject.model(), randomness=randomness)
     seen = itertools.islice(observe(private, subject.records, subject.plan.expected_batch_size), steps)
     return np.stack([step.released - added[step.indices].sum(0) for step in seen])
-
-
-def gradients(model: nn.Module) -> Numbers:
-    """The gradients that a step left, in one vector; numbers that got none are not finite."""
-    found = trainable(model)
-    missing = {name: torch.full_like(p, torch.nan) if p.grad is None else p.grad for name, p in found.items()}
-    return flat(missing)
-
-
-def flat(tensors: dict[str, Tensor]) -> Numbers:
-    """One vector of float64."""
-    numbers: Numbers = torch.cat([tensor.detach().flatten() for tensor in tensors.values()]).double().cpu().numpy()
-    return numbers
-
-
-def still(model: nn.Module) -> torch.optim.Optimizer:
-    """An update that changes nothing."""
-    return torch.optim.SGD(model.parameters(), lr=0.0)
