@@ -40,7 +40,7 @@ from tacit.core.errors import InputError
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_count, check_open_unit, check_positive
 from tacit.datasets import DataSet, Split
-from tacit.plan import DPSGD
+from tacit.plan import DEFAULT_EPSILON, DPSGD, default_delta
 from tacit.training import Settings, default_settings
 from tacit.training.ensemble import Fitting
 from tacit.training.optimizers import make_optimizer
@@ -54,7 +54,6 @@ _FEWEST_SHADOWS = 4
 _CANARY_SHARE, _MOST_CANARIES = 8, 1000
 _PLAIN_BATCH = 64
 _DIRAC_CANARIES = 50_000
-_LARGEST_DELTA = 1e-5
 _FIRST = "lira-online-fixed"  # which counts; the others are shown beside it
 
 
@@ -104,8 +103,8 @@ class AuditSettings:
         """What suits a data set, by public facts about it, where nothing else is told."""
         examples = len(data.train)
         return cls(
-            epsilon=3.0 if epsilon is None else epsilon,
-            delta=min(_LARGEST_DELTA, 0.1 / examples) if delta is None else delta,
+            epsilon=DEFAULT_EPSILON if epsilon is None else epsilon,
+            delta=default_delta(examples) if delta is None else delta,
             training=default_settings(data, model).changed(model=model, steps=steps),
             canaries=min(_MOST_CANARIES, examples // _CANARY_SHARE) if canaries is None else canaries,
             canary_kind=canary_kind or DEFAULT_KIND,

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from tacit.plan import DPSGD
     from tacit.training import Checkpoint, Experiment, Settings
 
-_DEFAULT_EPSILON = 3.0
-_LARGEST_DELTA = 1e-5
-
 
 def _option(text: str, panel: str) -> Any:
     return typer.Option(help=text, rich_help_panel=panel)
@@ -177,15 +174,15 @@ def _plan(
     noise_multiplier: float | None,
     unsafe_no_noise: bool,
 ) -> "DPSGD":
-    from tacit.plan import DPSGD
+    from tacit.plan import DEFAULT_EPSILON, DPSGD, default_delta
 
     return DPSGD(
         expected_batch_size=settings.batch_size,
         examples=examples,
         steps=settings.steps_for(examples),
         clipping=settings.clipping_rule(),
-        delta=min(_LARGEST_DELTA, 0.1 / examples) if delta is None else delta,
-        epsilon=_DEFAULT_EPSILON if epsilon is None and noise_multiplier is None else epsilon,
+        delta=default_delta(examples) if delta is None else delta,
+        epsilon=DEFAULT_EPSILON if epsilon is None and noise_multiplier is None else epsilon,
         noise_multiplier=noise_multiplier,
         sampler=settings.sampler,
         unsafe_no_noise=unsafe_no_noise,

@@ -7,11 +7,10 @@ from torch import nn
 
 from tacit import models
 from tacit.datasets import CATALOGUE, DataSet, load
-from tacit.recipes.recipe import DELTA, Configuration, Recipe
+from tacit.plan import DEFAULT_EPSILON, default_delta
+from tacit.recipes.recipe import Configuration, Recipe
 from tacit.training import Settings, default_settings
 from tacit.training.optimizers import schedule_factor
-
-_EPSILON = 3.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,9 +65,9 @@ def _configure(data: DataSet, knobs: Knobs) -> Configuration:
         optimizer=settings.optimizer,
         schedule=schedule_factor(settings.schedule, steps),
         average=settings.average,
-        epsilon=knobs.epsilon if given else _EPSILON,
+        epsilon=knobs.epsilon if given else DEFAULT_EPSILON,
         noise_multiplier=knobs.noise_multiplier,
-        delta=min(DELTA, 0.1 / examples) if knobs.delta is None else knobs.delta,
+        delta=default_delta(examples) if knobs.delta is None else knobs.delta,
     )
 
 
