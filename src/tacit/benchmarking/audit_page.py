@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tacit.benchmarking.step import print_line
+from tacit.benchmarking.commands import print_line
 from tacit.core.errors import InputError, TacitError
 
 Values = Mapping[str, Any]

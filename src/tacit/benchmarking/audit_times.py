@@ -15,12 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from tacit.benchmarking import environment
-from tacit.benchmarking.results import check_writable, write_result
-from tacit.benchmarking.step import print_line
-from tacit.core.errors import InputError, TacitError
+from tacit.benchmarking.commands import measured, print_line
+from tacit.core.errors import InputError
 
 _TESTS = Path("tests/mutants")
 
@@ -30,15 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tacit.benchmarking.audit_times", description=main.__doc__)
     parser.add_argument("--out", type=Path, required=True, help="where the result goes")
     out = parser.parse_args(arguments).out
-    try:
-        check_writable("out", out)
-        rows = [_audit(), _mutants()]
-    except TacitError as error:
-        print_line(str(error))
-        return 2
-    about = {"hardware": environment.hardware(torch.device("cpu")), "versions": environment.versions()}
-    write_result({"rows": rows, **about, "command": environment.command(), "date": environment.now()}, out)
-    return 0
+    result = measured(lambda: {"rows": [_audit(), _mutants()], **environment.circumstances()}, out)
+    return 2 if result is None else 0
 
 
 def _audit() -> dict[str, Any]:

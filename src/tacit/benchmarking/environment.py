@@ -49,6 +49,16 @@ def processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
+def circumstances() -> dict[str, Any]:
+    """What a result of this processor holds beside its figures: hardware, versions, command and date."""
+    return {
+        "hardware": hardware(torch.device("cpu")),
+        "versions": versions(),
+        "command": command(),
+        "date": now(),
+    }
+
+
 def command() -> str:
     """The command that runs now, without the folders of this machine."""
     module = getattr(sys.modules["__main__"], "__spec__", None)  # where Python was told `-m`

@@ -29,9 +29,8 @@ from pathlib import Path
 from typing import Any
 
 import dp_accounting
-import torch
 
-from tacit.benchmarking.environment import hardware, now, versions
+from tacit.benchmarking.environment import circumstances
 from tacit.benchmarking.postgres_server import Server, temporary_server
 from tacit.benchmarking.results import check_writable, write_result
 from tacit.core.errors import BudgetExceededError, TacitError
@@ -249,9 +248,7 @@ def main() -> None:
             rows += of_many
             steps += of_one
     result = {
-        "date": now(),
-        "hardware": hardware(torch.device("cpu")),
-        "versions": versions(),
+        **circumstances(),
         "load_average_before": load,
         "synchronisation_ms": synchronisation,
         "rows": rows,

@@ -16,15 +16,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from tacit.benchmarking import environment
+from tacit.benchmarking.commands import measured, print_line
 from tacit.benchmarking.linear_generated import choose_newton, measure_slopes
 from tacit.benchmarking.linear_tables import measure_file, measure_many_rows
-from tacit.benchmarking.results import check_writable, write_result
-from tacit.benchmarking.step import print_line
-from tacit.core.errors import InputError, TacitError
-from tacit.core.plain import to_json
+from tacit.core.errors import InputError
 
 _SIZES, _WIDTHS = (190_000, 370_000), (5, 8, 11, 14)
 _MANY = (250_000, 1_000_000, 2_000_000)
@@ -33,24 +29,7 @@ _MANY = (250_000, 1_000_000, 2_000_000)
 def main() -> int:
     """Measures one part; progress on standard error, the result in ``--out`` or on standard output."""
     given = _parser().parse_args()
-    try:
-        check_writable("out", given.out)
-        measured = _measure(given)
-    except TacitError as error:
-        print_line(f"tacit: {' '.join(str(error).split())}")
-        return 2
-    result = {
-        **measured,
-        "hardware": environment.hardware(torch.device("cpu")),
-        "versions": environment.versions(),
-        "command": environment.command(),
-        "date": environment.now(),
-    }
-    if given.out is None:
-        sys.stdout.write(to_json(result) + "\n")
-    else:
-        write_result(result, given.out)
-    return 0
+    return 0 if measured(lambda: {**_measure(given), **environment.circumstances()}, given.out) is not None else 2
 
 
 def _measure(given: argparse.Namespace) -> dict[str, Any]:

@@ -16,19 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from tacit.auditing.attacks import ATTACKS, Observations, attack_each
 from tacit.auditing.ceilings import ceiling
 from tacit.auditing.roc import FALSE_POSITIVE_RATES, OperatingPoint, Roc
 from tacit.auditing.shadows import fair_memberships, observe
 from tacit.benchmarking import environment
+from tacit.benchmarking.commands import measured, print_line
 from tacit.benchmarking.membership_others import other_subjects
 from tacit.benchmarking.membership_subjects import SETTINGS, Experiment, Subject, network_subjects
-from tacit.benchmarking.results import check_writable, write_result
-from tacit.benchmarking.step import print_line
-from tacit.core.errors import TacitError
-from tacit.core.plain import to_json
 from tacit.core.randomness import Randomness
 
 _EPSILONS = (8.0, 1.0)
@@ -156,27 +152,14 @@ def _summary(roc: Roc) -> str:
 def main() -> int:
     """Attacks plain and private models; progress on standard error, the result in ``--out`` or on standard output."""
     given = _parser().parse_args()
-    try:
-        check_writable("out", given.out)
-        experiment = Experiment.on(given.dataset, models=given.models, records=given.records, seed=given.seed)
-        subjects = network_subjects(experiment, () if given.others else _EPSILONS, given.seed)
-        subjects += other_subjects(experiment, _EPSILONS, given.seed) if given.others else []
-        measured = measure(experiment, subjects, given.seed)
-    except TacitError as error:
-        print_line(f"tacit: {' '.join(str(error).split())}")
-        return 2
-    result = {
-        **measured,
-        "hardware": environment.hardware(torch.device("cpu")),
-        "versions": environment.versions(),
-        "command": environment.command(),
-        "date": environment.now(),
-    }
-    if given.out is None:
-        sys.stdout.write(to_json(result) + "\n")
-    else:
-        write_result(result, given.out)
-    return 0
+    return 0 if measured(lambda: _measure(given), given.out) is not None else 2
+
+
+def _measure(given: argparse.Namespace) -> dict[str, Any]:
+    experiment = Experiment.on(given.dataset, models=given.models, records=given.records, seed=given.seed)
+    subjects = network_subjects(experiment, () if given.others else _EPSILONS, given.seed)
+    subjects += other_subjects(experiment, _EPSILONS, given.seed) if given.others else []
+    return {**measure(experiment, subjects, given.seed), **environment.circumstances()}
 
 
 def _parser() -> argparse.ArgumentParser:

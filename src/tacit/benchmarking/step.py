@@ -3,11 +3,11 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
-from tacit.benchmarking.results import check_writable, write_result
+from tacit.benchmarking.commands import measured, print_line
 from tacit.benchmarking.stepping import StepSettings, benchmark_step
-from tacit.core.errors import InputError, TacitError
-from tacit.core.plain import to_json
+from tacit.core.errors import InputError
 
 
 def main() -> int:
@@ -15,29 +15,23 @@ def main() -> int:
     output.
     """
     given = _parser().parse_args()
-    try:
-        check_writable("out", given.out)
-        settings = StepSettings(
-            models=names("models", given.models),
-            engines=names("engines", given.engines),
-            precisions=names("precision", given.precision),
-            device=given.device,
-            rounds=given.rounds,
-            batch=given.batch,
-            seconds=given.seconds,
-            memory_limit=given.memory_limit,
-            growth=given.growth,
-            memory=given.memory,
-        )
-        result = benchmark_step(settings, lambda text, share: print_line(f"{share:4.0%} {text}"))
-    except TacitError as error:
-        print_line(f"tacit: {' '.join(str(error).split())}")
-        return 2
-    if given.out is None:
-        sys.stdout.write(to_json(result) + "\n")
-    else:
-        write_result(result, given.out)
-    return 0
+    return 0 if measured(lambda: _measure(given), given.out) is not None else 2
+
+
+def _measure(given: argparse.Namespace) -> dict[str, Any]:
+    settings = StepSettings(
+        models=names("models", given.models),
+        engines=names("engines", given.engines),
+        precisions=names("precision", given.precision),
+        device=given.device,
+        rounds=given.rounds,
+        batch=given.batch,
+        seconds=given.seconds,
+        memory_limit=given.memory_limit,
+        growth=given.growth,
+        memory=given.memory,
+    )
+    return benchmark_step(settings, lambda text, share: print_line(f"{share:4.0%} {text}"))
 
 
 def names(option: str, text: str | None) -> tuple[str, ...] | None:
@@ -50,12 +44,6 @@ def names(option: str, text: str | None) -> tuple[str, ...] | None:
             f"{option}={text!r}: holds no name. Leave it out, or give names such as mlp,cnn or plain,tacit."
         )
     return found
-
-
-def print_line(text: str) -> None:
-    """A line on standard error, at once."""
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -43,8 +43,8 @@ from tacit.auditing.lower_bounds import LowerBound
 from tacit.auditing.tanh_filter import TanhRun, records_in_one_run, worst_case_run, worst_case_step
 from tacit.auditing.watching import contributions
 from tacit.benchmarking import environment
+from tacit.benchmarking.commands import print_line
 from tacit.benchmarking.results import check_writable, write_result
-from tacit.benchmarking.step import print_line
 from tacit.clipping import Tanh
 from tacit.core.errors import TacitError
 from tacit.datasets import Split, load

@@ -17,17 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from scipy import stats
 
 from tacit.accounting import epsilon as epsilon_of
 from tacit.auditing.white_box import run_on_dirac_canaries
 from tacit.benchmarking import environment
-from tacit.benchmarking.results import check_writable, write_result
-from tacit.benchmarking.step import print_line
+from tacit.benchmarking.commands import measured, print_line
 from tacit.clipping import Flat
-from tacit.core.errors import TacitError
-from tacit.core.plain import to_json
 from tacit.core.validation import check_count
 from tacit.plan import DPSGD
 
@@ -96,26 +92,16 @@ def measure(repetitions: int, canaries: int) -> dict[str, Any]:
         "rows": rows,
         "above": sum(row["above"] for row in rows),
         "settings": settings | {"above_allowed_with": _SURE, "repetitions_for_any_mechanism": _FOR_ANY},
-        "hardware": environment.hardware(torch.device("cpu")),
-        "versions": environment.versions(),
-        "command": environment.command(),
-        "date": environment.now(),
+        **environment.circumstances(),
     }
 
 
 def main() -> int:
     """Audits again and again; the result in ``--out`` or on standard output. 1 where a row is above what is allowed."""
     given = _parser().parse_args()
-    try:
-        check_writable("out", given.out)
-        result = measure(given.repetitions, given.canaries)
-    except TacitError as error:
-        print_line(f"tacit: {' '.join(str(error).split())}")
+    result = measured(lambda: measure(given.repetitions, given.canaries), given.out)
+    if result is None:
         return 2
-    if given.out is None:
-        sys.stdout.write(to_json(result) + "\n")
-    else:
-        write_result(result, given.out)
     return int(any(row["above"] > row["above_allowed"] for row in result["rows"]))
 
 
