@@ -102,7 +102,7 @@ class Account:
             UnsupportedError: no accountant can bound the events together.
             LedgerError: the ledger cannot be read or written.
         """
-        check_count("steps", steps)
+        steps = check_count("steps", steps)
         self._check_terms(neighbours, unit)
         requested = encode_event(event_for(steps))
 
@@ -120,15 +120,22 @@ class Account:
         return LedgerReservation(self._journal, number, event_for, steps)
 
     def resume(
-        self, reservation: int, event_for: EventFor, *, steps_done: int, steps_begun: int | None = None
+        self,
+        reservation: int,
+        event_for: EventFor,
+        *,
+        steps_done: int,
+        steps_begun: int | None = None,
+        last_record: int | None = None,
     ) -> Reservation:
         """Take up a reservation that a process left open when it died; nothing is written until a step or the end.
 
         The first step always writes a record, also where the mark already covers it, unless another process has written
-        one first: so `Entry.last_record` tells whether anything was drawn after a process had stopped.
+        one first: so `Entry.last_record` tells whether anything was drawn after a process had stopped. If the other
+        process lives after all, it draws no noise at or above the mark, and below it none once it has looked.
 
-        Whoever resumes must see to two things that the ledger cannot see: that the other process is gone, and that a
-        step below the mark either draws the very noise that it drew before, on the same sum, or none.
+        Whoever resumes must see to what the ledger cannot see: that a step below the mark either draws the very noise
+        that it drew before, on the same sum, or none.
 
         Args:
             reservation: the entry's number.
@@ -136,12 +143,18 @@ class Account:
             steps_done: the step to begin with; those below it are not drawn again.
             steps_begun: below this noise may have been drawn, so that it is charged in any case. The ledger's mark
                 unless given; less only where it is known that a process stopped in order before its mark.
+            last_record: the entry's when ``steps_begun`` was found, to be refused if it has another one now.
 
         Raises:
-            LedgerError: there is no such open reservation, it was made for another event, or its mark is below what
-                was done or begun.
+            LedgerError: there is no such open reservation, it was made for another event, its mark is below what
+                was done or begun, or it has moved on.
         """
         entry = self._entry(reservation)
+        if last_record is not None and entry.last_record != last_record:
+            raise LedgerError(
+                f"reservation {reservation}: another process has drawn from it meanwhile (record {entry.last_record}). "
+                "Wait until it has ended, and resume then."
+            )
         begun = entry.steps_drawn if steps_begun is None else steps_begun
         check_resumable(entry, event_for, steps_done, begun)
         return ResumedReservation(self._journal, entry, event_for, steps_done=steps_done, steps_begun=begun)

@@ -105,6 +105,11 @@ class Database(abc.ABC):
         with self.read() as connection:
             return Tail.of_rows(list(map(tuple, connection.execute(query, {"first": first, "account": account_id}))))
 
+    def following(self, account_id: int, first: int) -> Tail:
+        """As `tail`, by one statement on a connection that is kept: for a writer that asks often."""
+        with self._translated_errors():
+            return self._following(self._writer().raw_connection(), account_id, first)
+
     @contextlib.contextmanager
     def write(self) -> Iterator[sa.Connection]:
         """A transaction that is durable once the block ends, and undone if the block raises."""
@@ -141,6 +146,10 @@ class Database(abc.ABC):
 
     @abc.abstractmethod
     def _writer(self) -> sa.Engine: ...
+
+    @abc.abstractmethod
+    def _following(self, pooled: sa.PoolProxiedConnection, account_id: int, first: int) -> Tail:
+        """`following` on a connection, which it gives back."""
 
     @abc.abstractmethod
     def _append(self, pooled: sa.PoolProxiedConnection, account_id: int, first: int, next_record: NextRecord) -> None:

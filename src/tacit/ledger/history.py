@@ -8,7 +8,7 @@ whole database can forge a whole history; comparing heads that were noted elsewh
 |---|---|
 | opened | the account's terms; the first record and no other |
 | reserved | a run may draw the noise of so many steps, which costs this event |
-| drawn | the noise of the first so many steps of a reservation may have been drawn |
+| drawn | the noise of the first so many steps of a reservation may have been drawn, by this owner or those before |
 | committed, released | the end of a reservation: what so many steps cost, or that none began |
 | settled | the end of a reservation that nobody will commit: it counts whole |
 """
@@ -50,6 +50,7 @@ class History:
         self._reserved: dict[int, dict[str, Any]] = {}
         self._drawn: dict[int, int] = {}
         self._last_record: dict[int, int] = {}
+        self._owner: dict[int, str] = {}
         self._closed: dict[int, dict[str, Any]] = {}
 
     @property
@@ -71,6 +72,10 @@ class History:
     def last_record(self, reservation: int) -> int:
         """The number of the last record of a reservation: it moves on with whatever becomes of it."""
         return self._last_record.get(reservation, reservation)
+
+    def owner(self, reservation: int) -> str:
+        """Who raised the mark of a reservation last; empty before the first mark, and where an older tacit wrote it."""
+        return self._owner.get(reservation, "")
 
     def counts_anew(self, record: Mapping[str, Any]) -> bool:
         """Whether something would count as spent by a next record that did not count before."""
@@ -98,42 +103,67 @@ class History:
         if (self.length, self.head) != (length, head):
             raise broken(f"it should hold {length} records and end with hash {head[:12]}, and does not")
 
-    def _apply(self, number: int, record: dict[str, Any]) -> None:
-        kind, created = record["kind"], record["created"]
-        if not isinstance(created, str):
-            raise TypeError("created must be a text")
+    def encode(self, record: Mapping[str, Any]) -> str:
+        """The text of a next record. One that `replay` would refuse is refused: written, it could not be taken back."""
+        try:
+            body = json.dumps(dict(record))
+            self._check(self.length, json.loads(body))
+        except (KeyError, TypeError, ValueError) as error:
+            raise LedgerError(
+                f"ledger: a record that cannot be read back ({error}) was not written. Give whole numbers of steps, "
+                "and texts for names and notes."
+            ) from error
+        return body
+
+    def _check(self, number: int, record: dict[str, Any]) -> None:
+        kind = record["kind"]
+        _text(record["created"])
         if (number == 0) != (kind == "opened"):
             raise ValueError("an account is opened once, by its first record")
         if kind == "opened":
-            self.terms, self.opened = Terms.from_dict(record), created
+            Terms.from_dict(record)
         elif kind == "reserved":
-            self._reserve(number, record)
+            _count(record["steps"])
+            for name in ("run", "note", "event"):
+                _text(record[name])
         else:
-            self._continue(kind, record)
-            self._last_record[record["reservation"]] = number
-        self.written = max(self.written, created)
+            self._check_continuation(kind, record)
 
-    def _reserve(self, number: int, record: dict[str, Any]) -> None:
-        _count(record["steps"])
-        _text(record["run"])
-        _text(record["note"])
-        self.counted[_text(record["event"])] += 1
-        self._reserved[number] = record
-
-    def _continue(self, kind: str, record: dict[str, Any]) -> None:
+    def _check_continuation(self, kind: str, record: dict[str, Any]) -> None:
         number = record["reservation"]
         if not self.is_open(number):
             raise ValueError("the reservation is closed, or there is none")
-        reserved = self._reserved[number]
+        most = self._reserved[number]["steps"]
         if kind == "drawn":
-            self._drawn[number] = _count(record["steps"], least=self.drawn(number), most=reserved["steps"])
+            _count(record["steps"], least=self.drawn(number), most=most)
+            _text(record.get("owner", ""))
+        elif EntryState(kind) is EntryState.COMMITTED:
+            _count(record["steps"], most=most)
+            _text(record["event"])
+
+    def _apply(self, number: int, record: dict[str, Any]) -> None:
+        self._check(number, record)
+        kind = record["kind"]
+        if kind == "opened":
+            self.terms, self.opened = Terms.from_dict(record), record["created"]
+        elif kind == "reserved":
+            self.counted[record["event"]] += 1
+            self._reserved[number] = record
+        else:
+            self._continue(kind, record)
+            self._last_record[record["reservation"]] = number
+        self.written = max(self.written, record["created"])
+
+    def _continue(self, kind: str, record: dict[str, Any]) -> None:
+        number = record["reservation"]
+        if kind == "drawn":
+            self._drawn[number], self._owner[number] = record["steps"], record.get("owner", "")
             return
         state = EntryState(kind)
         if state is EntryState.COMMITTED:
-            _count(record["steps"], most=reserved["steps"])
-            self.counted[_text(record["event"])] += 1
+            self.counted[record["event"]] += 1
         if state is not EntryState.SETTLED:
-            self._uncount(reserved["event"])
+            self._uncount(self._reserved[number]["event"])
         self._closed[number] = record
 
     def _entry(self, number: int) -> Entry:

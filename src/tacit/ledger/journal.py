@@ -78,7 +78,7 @@ class Journal:
             LedgerError: the history is broken, the clock was moved back, or the database cannot be written.
         """
         if isinstance(self.database, AllowingDatabase):
-            self._verify_lately()
+            self.follow(trust_seconds=_TRUST_SECONDS)  # now, while nobody waits for it
         first = self._known.length
         number = first
 
@@ -89,7 +89,7 @@ class Journal:
             _check_clock(created, known.written)
             number = known.length
             record = record_after(known)
-            body = json.dumps({**record, "created": created})
+            body = known.encode({**record, "created": created})
             allowances = None
             if known.counts_anew(record):
                 allowances = {event_key(event): count for event, count in allow().items()}
@@ -108,19 +108,23 @@ class Journal:
         """
         if not isinstance(self.database, AllowingDatabase):
             return None
-        known = self._verify_lately()
+        known = self.follow(trust_seconds=_TRUST_SECONDS)
         created = now()
         _check_clock(created, known.written)
-        body = json.dumps({**record, "created": created})
+        body = known.encode({**record, "created": created})
         return self.database.append_allowed(self._account_id, event_key(record["event"]), body)
 
-    def _verify_lately(self) -> History:
-        """Read the records that others have added, now and again, while nobody waits for it."""
+    def follow(self, *, trust_seconds: float = -1.0) -> History:
+        """The history with what was added since it was looked at last; where that is nothing, by one short query.
+
+        Args:
+            trust_seconds: for so long after a look there is no other.
+        """
         with self._replaying:
-            if time.monotonic() - self._verified <= _TRUST_SECONDS:
+            if time.monotonic() - self._verified <= trust_seconds:
                 return self._known
             first = self._known.length
-            return self._follow(self.database.tail(self._account_id, first), first)
+            return self._follow(self.database.following(self._account_id, first), first)
 
     def _catch_up(self, tail: Tail, first: int) -> History:
         """With the account locked, so that nobody has read more than the tail."""

@@ -128,7 +128,9 @@ def _check_name(dataset: str) -> None:
 def _open_account(connection: sa.Connection, terms: Terms) -> None:
     row = accounts.insert().values(dataset=terms.dataset, length=0, head="").returning(accounts.c.id)
     account_id = connection.execute(row).scalar_one()
-    write_record(connection, account_id, 0, "", {"kind": "opened", **terms.to_dict(), "created": now()})
+    record = {"kind": "opened", **terms.to_dict(), "created": now()}
+    History().encode(record)  # or one account would spoil the ledger for all
+    write_record(connection, account_id, 0, "", record)
 
 
 def _require_same(wanted: Terms, existing: Terms) -> None:

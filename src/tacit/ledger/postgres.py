@@ -64,7 +64,8 @@ _PREPARE = f"""
 # What is read must be as new as the lock, which is what this level says: each statement sees what was committed before.
 _LOCK = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({_ACCOUNT_LOCKS}, %s)"
 _END = "COMMIT; EXECUTE tacit_flush"
-_LOCK_AND_READ = f"{_LOCK}; EXECUTE tacit_tail(%s, %s)"
+_READ = "EXECUTE tacit_tail(%s, %s)"
+_LOCK_AND_READ = f"{_LOCK}; {_READ}"
 _WRITE = "EXECUTE tacit_add(%s, %s, %s, %s)"
 _ALLOW = "EXECUTE tacit_withdraw(%s); EXECUTE tacit_allow(%s, %s, %s)"
 _WRITE_ALLOWED = f"{_LOCK}; EXECUTE tacit_add_allowed(%s, %s, %s); {_END}"
@@ -118,6 +119,11 @@ class PostgresDatabase(AllowingDatabase):
             cursor.nextset()
             row = cursor.fetchone()
             return None if row is None else int(row[0])
+
+    def _following(self, pooled: sa.PoolProxiedConnection, account_id: int, first: int) -> Tail:
+        with self._cursor(pooled) as cursor:
+            cursor.execute(_READ, (first, account_id))
+            return Tail.of_rows(cursor.fetchall())
 
     def _append(self, pooled: sa.PoolProxiedConnection, account_id: int, first: int, next_record: NextRecord) -> None:
         with self._cursor(pooled) as cursor:

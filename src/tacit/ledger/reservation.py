@@ -4,10 +4,18 @@
 really drawn. A process that dies in between leaves the reservation open, and **an open reservation counts whole**: the
 ledger cannot tell a dead run from a slow one that is about to draw the rest, so anything less could be overspent. The
 durable mark below which noise may have been drawn is kept with the entry, for whoever resumes the run.
+
+**One process owns a reservation**: the one that raised its mark last. Whoever takes it up writes a record under a name
+of its own before its first noise, so that of two processes one finds another's record, at the latest where it would
+raise the mark, and is refused. Below the mark it looks for such a record as well, as often as costs little: what it
+draws there until it looks is counted, since all steps below the mark are taken for drawn.
 """
 
 import abc
 import math
+import os
+import secrets
+import time
 import types
 from typing import Self
 
@@ -19,6 +27,10 @@ from tacit.ledger.spending import EventFor, encode_event
 
 # A run marks its progress about this often: rare enough to cost nothing, often enough to say where a crash was.
 _MARKS_A_RUN = 64
+# Looking whether the reservation is still its own takes a process about so much of its time. A look takes well below a
+# millisecond, so that steps of 50 ms are each preceded by one.
+_LOOKING_SHARE = 0.01
+_LONGEST_TRUST_SECONDS = 1.0
 
 
 class Reservation(abc.ABC):
@@ -34,11 +46,17 @@ class Reservation(abc.ABC):
         self.steps = check_count("steps", steps)
         self._begun = 0
         self._open = True
+        self._process = os.getpid()
 
     @property
     def steps_begun(self) -> int:
         """How many steps were allowed to draw their noise."""
         return self._begun
+
+    @property
+    def last_record(self) -> int:
+        """The number of the last record that this process wrote or found of the reservation; 0 without a ledger."""
+        return 0
 
     def before_noise(self, step: int) -> None:
         """Record that the noise of ``step`` (counted from 0) is about to be drawn; durable on return.
@@ -46,8 +64,8 @@ class Reservation(abc.ABC):
         Raises:
             BudgetExceededError: the reservation holds no such step.
             LedgerError: the step is not the next one (its noise would be drawn twice, or a step left
-                uncounted), the reservation is closed, or the mark could not be written. No noise may be drawn
-                then.
+                uncounted), the reservation is closed or another process has taken it up, or the mark could not be
+                written. No noise may be drawn then.
         """
         self._require_open()
         if step >= self.steps:
@@ -60,8 +78,8 @@ class Reservation(abc.ABC):
                 f"step={step}: the next step to draw noise for is {self._begun}. "
                 "Draw the noise of each step once, in order."
             )
-        self._mark_drawn(step + 1)
-        self._begun = step + 1
+        self._mark_drawn(self._begun + 1)
+        self._begun += 1
 
     def commit(self, steps_done: int | None = None) -> None:
         """Close the reservation and charge the steps that began; with none begun this is a release.
@@ -103,10 +121,15 @@ class Reservation(abc.ABC):
         error: BaseException | None,
         traceback: types.TracebackType | None,
     ) -> None:
-        if self._open:
+        if self._open and self._process == os.getpid():  # a fork leaves the block too, and must not close it
             self.commit()
 
     def _require_open(self) -> None:
+        if self._process != os.getpid():
+            raise LedgerError(
+                f"the reservation belongs to process {self._process}, and this is a fork of it: both would draw the "
+                "same noise. Reserve in each process for itself."
+            )
         if not self._open:
             raise LedgerError("the reservation is closed. Reserve again before drawing more noise.")
 
@@ -141,13 +164,21 @@ class LedgerReservation(Reservation):
         self._journal = journal
         self._event_for = event_for
         self._block = math.ceil(steps / _MARKS_A_RUN)
-        self._marked = 0
+        self._marked, self._mark_before = 0, 0
+        self._last_record, self._owner = number, secrets.token_hex(8)
+        self._trusted_until = -math.inf
+
+    @property
+    def last_record(self) -> int:
+        """The number of the last record that this process knows of; another one later is another process's."""
+        return self._last_record
 
     def _mark_drawn(self, steps: int) -> None:
         if steps <= self._marked:
+            self._look()
             return
-        mark = min(self._marked + self._block, self.steps)
-        self._append({"kind": "drawn", "steps": mark})
+        mark = max(self._mark_before, min(self._marked + self._block, self.steps))
+        self._append({"kind": "drawn", "steps": mark, "owner": self._owner})
         self._marked = mark
 
     def _close(self, steps: int) -> None:
@@ -159,11 +190,26 @@ class LedgerReservation(Reservation):
 
     def _append(self, values: Record) -> None:
         def record(history: History) -> Record:
-            if not history.is_open(self.id):
-                raise LedgerError(f"reservation {self.id} is closed in the ledger. Reserve again.")
+            self._require_owned(history)
             return {**values, "reservation": self.id}
 
-        self._journal.append(record)
+        self._last_record = self._journal.append(record)
+
+    def _look(self) -> None:
+        began = time.monotonic()
+        if began < self._trusted_until:
+            return
+        self._require_owned(self._journal.follow())
+        ended = time.monotonic()
+        self._trusted_until = ended + min((ended - began) / _LOOKING_SHARE, _LONGEST_TRUST_SECONDS)
+
+    def _require_owned(self, history: History) -> None:
+        is_open, last = history.is_open(self.id), history.last_record(self.id)
+        if is_open and history.owner(self.id) == self._owner:
+            self._last_record = last  # a record may be there although writing it was said to have failed
+        if not is_open or last != self._last_record:
+            found = "was taken up by another process" if is_open else "is closed in the ledger"
+            raise LedgerError(f"reservation {self.id} {found}. Let one process go on, or reserve again.")
 
 
 def unlimited(steps: int) -> Reservation:

@@ -2,8 +2,7 @@
 
 from tacit.core.errors import LedgerError
 from tacit.ledger.entries import Entry, EntryState
-from tacit.ledger.history import History
-from tacit.ledger.journal import Journal, Record
+from tacit.ledger.journal import Journal
 from tacit.ledger.reservation import LedgerReservation
 from tacit.ledger.spending import EventFor, encode_event
 
@@ -12,8 +11,8 @@ class ResumedReservation(LedgerReservation):
     """The rest of a reservation; made by `Account.resume`.
 
     The first step writes a record before its noise, also where the mark already covers it, so that whoever knows the
-    entry's last record sees that more was drawn. Later steps raise the mark as before. Once another process has written
-    a record, nothing more is allowed. Whatever becomes of the run, what may have been drawn before is charged.
+    entry's last record sees that more was drawn, and the process before is refused. Later steps raise the mark as
+    before. Whatever becomes of the run, what may have been drawn before is charged.
 
     Args:
         journal, entry: where the reservation is.
@@ -34,23 +33,8 @@ class ResumedReservation(LedgerReservation):
         """How many steps were allowed to draw their noise, by this process or those before."""
         return max(self._begun, self._drawn_before)
 
-    def _mark_drawn(self, steps: int) -> None:
-        if steps > self._marked:
-            mark = max(self._mark_before, min(self._marked + self._block, self.steps))
-            self._append({"kind": "drawn", "steps": mark})
-            self._marked = mark
-
     def _close(self, steps: int) -> None:
         super()._close(max(steps, self._drawn_before))
-
-    def _append(self, values: Record) -> None:
-        def record(history: History) -> Record:
-            if history.last_record(self.id) != self._last_record:
-                found = "was taken up by another process" if history.is_open(self.id) else "is closed in the ledger"
-                raise LedgerError(f"reservation {self.id} {found}. Let one process go on, or reserve again.")
-            return {**values, "reservation": self.id}
-
-        self._last_record = self._journal.append(record)
 
 
 def check_resumable(entry: Entry, event_for: EventFor, steps_done: int, steps_begun: int) -> None:

@@ -70,6 +70,7 @@ class SqliteDatabase(Database):
         for engine in (self._engine, self._kept):
             sa.event.listen(engine, "connect", _prepare_connection)
             sa.event.listen(engine, "begin", _begin)
+        self._writing = self._kept.execution_options(tacit_begin="BEGIN IMMEDIATE")
 
     def is_missing(self) -> bool:
         """Whether there is no file."""
@@ -96,7 +97,7 @@ class SqliteDatabase(Database):
         if file != self._kept_file:
             self.close()
             self._kept_file = file
-        return self._kept.execution_options(tacit_begin="BEGIN IMMEDIATE")
+        return self._writing
 
     def _require_file(self) -> None:
         """SQLite would make an empty file, and delete the log that it finds beside it."""
@@ -116,6 +117,11 @@ class SqliteDatabase(Database):
     def _log(self) -> Path:
         """Where SQLite keeps the log: beside the file itself, also where the path is a link to it."""
         return Path(f"{os.path.realpath(self.path)}-wal")
+
+    def _following(self, pooled: sa.PoolProxiedConnection, account_id: int, first: int) -> Tail:
+        with contextlib.closing(pooled):
+            driver: Any = pooled.driver_connection
+            return Tail.of_rows(driver.execute(_TAIL, (first, account_id)).fetchall())
 
     def _append(self, pooled: sa.PoolProxiedConnection, account_id: int, first: int, next_record: NextRecord) -> None:
         with contextlib.closing(pooled):  # which undoes what was not committed
