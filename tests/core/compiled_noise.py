@@ -2,7 +2,7 @@
 
 The interpreter accepts what the compiler refuses, and Triton's compiler needs no GPU. Called as
 ``python compiled_noise.py OUT.json``; the keys are ``capability pointer count``, or ``capability many`` for
-the kernel that serves many tensors.
+the kernel that serves many tensors, with ``fast`` behind them where the words are Philox's.
 """
 
 import itertools
@@ -20,26 +20,29 @@ CAPABILITIES = (80, 90)
 KINDS = (("*fp32", "i32"), ("*bf16", "i64"))
 
 
-def _assembly(capability: int, pointer: str, count: str) -> str:
+def _assembly(fast: bool, capability: int, pointer: str, count: str) -> str:
     words = dict.fromkeys(("nonce0", "nonce1", "nonce2"), "i32")
     signature = {"values": pointer, "count": count, "scale": "fp32", "key": "*i32", **words}
-    return _compiled(_add_normal_kernel, signature, capability)
+    return _compiled(_add_normal_kernel, signature, capability, fast)
 
 
-def _assembly_for_many(capability: int) -> str:
+def _assembly_for_many(fast: bool, capability: int) -> str:
     signature = {"table": "*i64", "owners": "*i32", "scale": "fp32", "divisor": "fp32", "key": "*i32"}
-    return _compiled(_add_normals_kernel, signature, capability)
+    return _compiled(_add_normals_kernel, signature, capability, fast)
 
 
-def _compiled(kernel: Any, signature: dict[str, str], capability: int) -> str:
-    source = triton.compiler.ASTSource(fn=kernel, signature=signature, constexprs={})
+def _compiled(kernel: Any, signature: dict[str, str], capability: int, fast: bool) -> str:
+    signature = {**signature, "fast": "constexpr"}
+    source = triton.compiler.ASTSource(fn=kernel, signature=signature, constexprs={"fast": fast})
     return triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": 4}).asm["ptx"]
 
 
 def main(out_file: str) -> None:
-    cases = [(capability, *kind) for capability, kind in itertools.product(CAPABILITIES, KINDS)]
-    found = {" ".join(map(str, case)): _assembly(*case) for case in cases}
-    found |= {f"{capability} many": _assembly_for_many(capability) for capability in CAPABILITIES}
+    found = {}
+    for fast, capability in itertools.product((False, True), CAPABILITIES):
+        mode = " fast" if fast else ""
+        found |= {f"{capability} {' '.join(kind)}{mode}": _assembly(fast, capability, *kind) for kind in KINDS}
+        found[f"{capability} many{mode}"] = _assembly_for_many(fast, capability)
     Path(out_file).write_text(json.dumps(found))
 
 

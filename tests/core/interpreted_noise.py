@@ -10,6 +10,7 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
+from random123 import ANSWERS
 from rfc8439 import VECTORS
 
 from tacit.core.chacha import Nonce
@@ -37,14 +38,21 @@ def _normals_kernel(words, out):
     tl.store(out + 128 + lane, second)
 
 
-def _keystream(key: bytes, nonce: Nonce, first_block: int, blocks: int) -> np.ndarray:
+def _keystream(key: bytes, nonce: Nonce, first_block: int, blocks: int, *, fast: bool = False) -> np.ndarray:
     words = torch.zeros(16, blocks, dtype=torch.int32)
-    chacha_normal.keystream_(words, key_tensor(key, device="cpu"), nonce, first_block)
+    chacha_normal.keystream_(words, key_tensor(key, device="cpu"), nonce, first_block, fast=fast)
     return words.numpy().view(np.uint32)
 
 
-def _noisy(values: torch.Tensor) -> torch.Tensor:
-    chacha_normal.add_normal_(values, SCALE, key_tensor(KEY, device="cpu"), NONCE)
+def _answers() -> np.ndarray:
+    """Philox's, in each quarter of a block."""
+    keys = [np.array(answer.key * 4, dtype="<u4").tobytes() for answer in ANSWERS]
+    counters = [(answer.counter[1:], answer.counter[0]) for answer in ANSWERS]
+    return np.stack([_keystream(key, *at, 1, fast=True)[:, 0] for key, at in zip(keys, counters, strict=True)])
+
+
+def _noisy(values: torch.Tensor, *, fast: bool = False) -> torch.Tensor:
+    chacha_normal.add_normal_(values, SCALE, key_tensor(KEY, device="cpu"), NONCE, fast=fast)
     return values
 
 
@@ -54,9 +62,9 @@ def _normals_of(words: np.ndarray) -> np.ndarray:
     return out.numpy()
 
 
-def _noisy_means() -> np.ndarray:
+def _noisy_means(*, fast: bool) -> np.ndarray:
     """Tensors with guards between them, moved once after the table was made."""
-    table = NoiseTable([torch.zeros(size) for size in MANY], list(MANY.values()))
+    table = NoiseTable([torch.zeros(size) for size in MANY], list(MANY.values()), fast=fast)
     guarded = [torch.full((size + GUARD,), 3.0) for size in MANY]
     table.point_to([values[:size] for values, size in zip(guarded, MANY, strict=True)])
     table.add_(SCALE, DIVISOR, key_tensor(KEY, device="cpu"))
@@ -75,14 +83,19 @@ def _descended() -> np.ndarray:
 
 
 def main(words_file: str, out_file: str) -> None:
-    guarded = torch.full((COUNT + GUARD,), 3.0)
+    guarded, fast = torch.full((2, COUNT + GUARD), 3.0)
     _noisy(guarded[:COUNT])
+    _noisy(fast[:COUNT], fast=True)
     np.savez(
         out_file,
         vectors=np.stack([_keystream(v.key, v.nonce, v.counter, 1)[:, 0] for v in VECTORS]),
         last=_keystream(KEY, NONCE, 2**32 - 130, 130),
+        fast_vectors=_answers(),
+        fast_last=_keystream(KEY, NONCE, 2**32 - 130, 130, fast=True),
         float32=guarded.numpy(),
-        many=_noisy_means(),
+        fast_float32=fast.numpy(),
+        many=_noisy_means(fast=False),
+        fast_many=_noisy_means(fast=True),
         descended=_descended(),
         bfloat16=_noisy(torch.full((200,), 3.0, dtype=torch.bfloat16)).float().numpy(),
         normals=_normals_of(np.load(words_file)),

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 from box_muller import ENDS, exact_pair
+from random123 import ANSWERS
 from rfc8439 import VECTORS
 
-from tacit.core import chacha, device_noise
+from tacit.core import chacha, device_noise, philox
 from tacit.core.device_noise import add_normal_, key_tensor
 from tacit.core.errors import InputError
 from tacit.core.noise_table import NoiseTable, fits
@@ -60,6 +61,10 @@ def test_the_kernel_gives_the_published_vectors(interpreted: dict[str, np.ndarra
     assert given_blocks == [vector.block for vector in VECTORS]
 
 
+def test_the_kernel_gives_the_published_answers_of_philox(interpreted: dict[str, np.ndarray]) -> None:
+    assert interpreted["fast_vectors"].tolist() == [list(answer.words * 4) for answer in ANSWERS]
+
+
 def interpreted_constants() -> tuple[chacha.Words, chacha.Nonce, float, int]:
     pytest.importorskip("triton")
     import interpreted_noise
@@ -73,30 +78,43 @@ def test_the_kernel_numbers_blocks_up_to_the_last_counter(interpreted: dict[str,
     np.testing.assert_array_equal(interpreted["last"], chacha.keystream(key, nonce, 2**32 - 130, 130))
 
 
+def test_the_kernel_gives_the_twins_words_of_philox_up_to_the_last_counter(interpreted: dict[str, np.ndarray]) -> None:
+    key, nonce, _, _ = interpreted_constants()
+    twin = np.empty(130 * 64, dtype=np.uint8)
+    philox.write_keystream(twin, key, nonce, 2**32 - 130)
+    np.testing.assert_array_equal(interpreted["fast_last"], twin.view("<u4").reshape(130, 16).T)
+
+
 def test_the_kernels_normals_are_right_to_float32_everywhere(interpreted: dict[str, np.ndarray]) -> None:
     exact = [exact_pair(*(int(word) for word in triple), 32) for triple in kernel_words().T]
     np.testing.assert_allclose(interpreted["normals"].T, exact, rtol=8e-7)
 
 
-def test_the_kernel_adds_the_twins_noise_and_touches_nothing_else(interpreted: dict[str, np.ndarray]) -> None:
+@pytest.mark.parametrize(("case", "fast"), [("float32", False), ("fast_float32", True)])
+def test_the_kernel_adds_the_twins_noise_and_touches_nothing_else(
+    interpreted: dict[str, np.ndarray], case: str, fast: bool
+) -> None:
     key, nonce, scale, count = interpreted_constants()
     twin = torch.full((count,), 3.0)
-    add_normal_(twin, scale, torch.from_numpy(key.view(np.int32)), nonce)
-    np.testing.assert_allclose(interpreted["float32"][:count], twin.numpy(), rtol=0, atol=1e-6)
-    assert (interpreted["float32"][count:] == 3).all()
+    add_normal_(twin, scale, torch.from_numpy(key.view(np.int32)), nonce, fast=fast)
+    np.testing.assert_allclose(interpreted[case][:count], twin.numpy(), rtol=0, atol=1e-6)
+    assert (interpreted[case][count:] == 3).all()
 
 
-def test_one_launch_gives_many_tensors_their_own_noise_and_divides(interpreted: dict[str, np.ndarray]) -> None:
+@pytest.mark.parametrize(("case", "fast"), [("many", False), ("fast_many", True)])
+def test_one_launch_gives_many_tensors_their_own_noise_and_divides(
+    interpreted: dict[str, np.ndarray], case: str, fast: bool
+) -> None:
     key, _, scale, _ = interpreted_constants()
     import interpreted_noise
 
     expected = []
     for size, nonce in interpreted_noise.MANY.items():
         twin = torch.full((size + interpreted_noise.GUARD,), 3.0)
-        add_normal_(twin[:size], scale, torch.from_numpy(key.view(np.int32)), nonce)
+        add_normal_(twin[:size], scale, torch.from_numpy(key.view(np.int32)), nonce, fast=fast)
         twin[:size] /= interpreted_noise.DIVISOR
         expected.append(twin)
-    np.testing.assert_allclose(interpreted["many"], torch.cat(expected).numpy(), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(interpreted[case], torch.cat(expected).numpy(), rtol=0, atol=1e-6)
 
 
 def test_a_launch_that_descends_takes_the_step_of_plain_descent(interpreted: dict[str, np.ndarray]) -> None:
@@ -120,29 +138,32 @@ def test_the_kernel_adds_to_sixteen_bits_in_float32(interpreted: dict[str, np.nd
 def test_the_kernel_compiles_for_a_gpu(tmp_path: Path) -> None:
     run_script("compiled_noise.py", str(tmp_path / "ptx.json"), cache=tmp_path, interpret="0")
     assembly = json.loads((tmp_path / "ptx.json").read_text())
-    assert len(assembly) == 6
+    assert len(assembly) == 12
     for case, text in assembly.items():
-        assert "shf.l.wrap" in text, case  # rotations became one instruction
+        assert ("shf.l.wrap" in text) != ("fast" in case), case  # rotations became one instruction, and Philox has none
         assert "bf16" not in case or "cvt.rn.bf16" in text, case  # rounded to nearest
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_on_a_gpu_the_kernel_adds_the_twins_noise() -> None:
-    values, twin = torch.zeros(100_001, device="cuda"), noise(100_001, torch.float32)
-    add_normal_(values, 1.0, KEY.cuda(), NONCE)
+@pytest.mark.parametrize("fast", [False, True])
+def test_on_a_gpu_the_kernel_adds_the_twins_noise(fast: bool) -> None:
+    values, twin = torch.zeros(100_001, device="cuda"), torch.zeros(100_001)
+    add_normal_(values, 1.0, KEY.cuda(), NONCE, fast=fast)
+    add_normal_(twin, 1.0, KEY, NONCE, fast=fast)
     torch.testing.assert_close(values.cpu(), twin, rtol=2e-6, atol=1e-12)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_on_a_gpu_one_launch_serves_many_tensors() -> None:
+@pytest.mark.parametrize("fast", [False, True])
+def test_on_a_gpu_one_launch_serves_many_tensors(fast: bool) -> None:
     nonces = chacha.nonces_for(["first", "second"])
     sums = [torch.ones(100_001, device="cuda"), torch.ones(7, device="cuda")]
-    table = NoiseTable(sums, list(nonces.values()))
+    table = NoiseTable(sums, list(nonces.values()), fast=fast)
     table.point_to(sums)
     table.add_(2.0, 4.0, KEY.cuda())
     for values, nonce in zip(sums, nonces.values(), strict=True):
         twin = torch.ones(values.shape)
-        add_normal_(twin, 2.0, KEY, nonce)
+        add_normal_(twin, 2.0, KEY, nonce, fast=fast)
         torch.testing.assert_close(values.cpu(), twin / 4.0, rtol=2e-6, atol=1e-6)
 
 

@@ -102,6 +102,17 @@ def write_keystream(out: npt.NDArray[np.uint8], key: Words, nonce: Nonce, first_
         first_block: the counter of the first block; that of the last must stay below :math:`2^{32}`, past which
             OpenSSL would count on into the nonce.
     """
+    if count_blocks(out, first_block) == 0:
+        return
+    start = struct.pack("<4I", first_block, *check_nonce(nonce))
+    cipher = Cipher(algorithms.ChaCha20(key.astype("<u4").tobytes(), start), mode=None).encryptor()
+    for at in range(0, out.size, len(_ZEROS)):
+        part = out[at : at + len(_ZEROS)]
+        cipher.update_into(_ZEROS[: part.size], part.data)
+
+
+def count_blocks(out: npt.NDArray[np.uint8], first_block: int) -> int:
+    """How many blocks ``out`` holds; refuses parts of a block, and counters from ``first_block`` on past 32 bits."""
     blocks, rest = divmod(out.size, BLOCK_BYTES)
     if rest:
         raise InputError(f"out: has {out.size} bytes, must be whole blocks of {BLOCK_BYTES}. Round its size up.")
@@ -110,10 +121,4 @@ def write_keystream(out: npt.NDArray[np.uint8], key: Words, nonce: Nonce, first_
             f"first_block={first_block!r}: counters {first_block} to {first_block + blocks} leave 32 bits. "
             "Take another nonce."
         )
-    if blocks == 0:
-        return
-    start = struct.pack("<4I", first_block, *check_nonce(nonce))
-    cipher = Cipher(algorithms.ChaCha20(key.astype("<u4").tobytes(), start), mode=None).encryptor()
-    for at in range(0, out.size, len(_ZEROS)):
-        part = out[at : at + len(_ZEROS)]
-        cipher.update_into(_ZEROS[: part.size], part.data)
+    return blocks

@@ -1,4 +1,4 @@
-r"""Gaussian noise where the values are, from ChaCha20: `add_normal_` draws, scales and adds in one pass.
+r"""Gaussian noise where the values are, from ChaCha20 or Philox: `add_normal_` draws, scales and adds in one pass.
 
 The law of the noise. A pair of normals takes a radius and an angle (Box and Muller, 1958):
 
@@ -19,17 +19,17 @@ What this does not claim: that adding floats hides the low bits of a value as a 
 2012, https://doi.org/10.1145/2382196.2382264). To keep to the best that floats can do, noise is never coarser than what
 it is added to: float64 values get float64 noise, and 16-bit values are added to in float32 and rounded once.
 
-On a GPU a Triton kernel does all of it. On a CPU the words come from OpenSSL and the rest is numpy's vectorised
-operations, on as many threads as torch uses; the result does not depend on how many. `tacit.core.compiled_noise` does
-the same faster where there is a compiler. Float64 values on a GPU are drawn
-on the CPU and copied: a float64 gradient is a test or a small model.
+On a GPU a Triton kernel does all of it. On a CPU the words come from OpenSSL (Philox's from randomgen) and the rest is
+numpy's vectorised operations, on as many threads as torch uses; the result does not depend on how many.
+`tacit.core.compiled_noise` does the same with ChaCha20 faster where there is a compiler. Float64 values on a GPU are
+drawn on the CPU and copied: a float64 gradient is a test or a small model.
 """
 
 import dataclasses
 import functools
 import importlib.util
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -37,13 +37,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tacit.core import chacha
+from tacit.core import chacha, philox
 from tacit.core.chacha import Nonce, Words
 from tacit.core.errors import InputError, UnsupportedError
 from tacit.core.validation import check_non_negative
 
 Floats = npt.NDArray[np.floating]
 WholeNumbers = npt.NDArray[np.signedinteger]
+Source = Callable[[npt.NDArray[np.uint8], Words, Nonce, int], None]
+"""Writes the blocks of a generator, see `tacit.core.chacha.write_keystream`."""
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 TILE_BLOCKS = 128  # normal k of block j in a tile goes to value 128 k + j of the tile: part of the noise's definition
@@ -51,16 +53,17 @@ _CHUNK_TILES = 104  # worked on at once by a thread: long beside what a call cos
 
 
 def key_tensor(key: bytes, *, device: torch.device | str) -> Tensor:
-    """The key, from `Randomness.device_key`, as the tensor of eight int32 words that `add_normal_` takes."""
-    return torch.from_numpy(chacha.key_words(key).view(np.int32)).to(device)
+    """The key, from `Randomness.noise_key`, as the tensor of eight int32 words that `add_normal_` takes."""
+    words = torch.from_numpy(chacha.key_words(key).view(np.int32))
+    return words if device == "cpu" else words.to(device)
 
 
-def add_normal_(values: Tensor, scale: float, key: Tensor, nonce: Nonce) -> None:
+def add_normal_(values: Tensor, scale: float, key: Tensor, nonce: Nonce, *, fast: bool = False) -> None:
     r"""Adds ``scale`` times standard normal noise to ``values``, in place: :math:`v_i \mathrel{+}= s z_i`.
 
     The noise of a value is a function of ``key``, ``nonce`` and its place, on every device the same up to rounding.
     The guarantee rests on the caller: a pair of key and nonce is used once. A key belongs to a step of a run
-    (`Randomness.device_key`), a nonce to a parameter (`tacit.core.chacha.nonces_for`).
+    (`Randomness.noise_key`), a nonce to a parameter (`tacit.core.chacha.nonces_for`).
 
     On a GPU nothing waits and nothing depends on the key's value: a CUDA graph may be captured once and replayed after
     a new key was copied into ``key``. ``scale``, ``nonce`` and the size are fixed in the capture.
@@ -72,6 +75,7 @@ def add_normal_(values: Tensor, scale: float, key: Tensor, nonce: Nonce) -> None
         scale: the standard deviation, finite and at least 0; rounded to float32 unless values are float64.
         key: eight int32 words on the device of ``values``, see `key_tensor`.
         nonce: three words of 32 bits, see `tacit.core.chacha.nonce_for`.
+        fast: takes the words from `tacit.core.philox`, which is not cryptographic, and not from ChaCha20.
     """
     scale, nonce = checked(values, scale, key, nonce)
     if values.numel() == 0:
@@ -80,29 +84,9 @@ def add_normal_(values: Tensor, scale: float, key: Tensor, nonce: Nonce) -> None
         from tacit.core.kernels import chacha_normal
 
         with torch.cuda.device(values.device):
-            chacha_normal.add_normal_(values, scale, key, nonce)
+            chacha_normal.add_normal_(values, scale, key, nonce, fast=fast)
     else:
-        _add_on_cpu(values, scale, key, nonce)
-
-
-def add_fast_normals_(values: Sequence[Tensor], scales: Sequence[float], seed: int) -> None:
-    r"""Adds ``scale`` times standard normal noise to each of ``values``, in place, from torch's generator on their GPU.
-
-    For the fast mode. On a GPU that generator is Philox with a key of 64 bits: not cryptographic. Its float32 normals
-    are made of 32-bit uniform numbers and end at :math:`\sqrt{66 \ln 2} = 6.8` standard deviations, float64 ones at
-    8.7. The values' own order decides which noise each gets. No global generator is touched.
-
-    Args:
-        values: tensors of one device, of types that `add_normal_` takes.
-        scales: the standard deviation for each.
-        seed: 64 bits, from `Randomness.fast_seed`, used once.
-    """
-    generator = torch.Generator(values[0].device).manual_seed(seed)
-    for tensor, scale in zip(values, scales, strict=True):
-        precision = torch.float64 if tensor.dtype == torch.float64 else torch.float32
-        noise = torch.randn(tensor.shape, generator=generator, dtype=precision, device=tensor.device)
-        with torch.inference_mode(tensor.is_inference()):
-            tensor.detach().copy_(noise.mul_(scale).add_(tensor.detach()))
+        _add_on_cpu(values, scale, key, nonce, philox.write_keystream if fast else chacha.write_keystream)
 
 
 def checked(values: Tensor, scale: float, key: Tensor, nonce: Nonce) -> tuple[float, Nonce]:
@@ -136,7 +120,7 @@ def _has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
-def _add_on_cpu(values: Tensor, scale: float, key: Tensor, nonce: Nonce) -> None:
+def _add_on_cpu(values: Tensor, scale: float, key: Tensor, nonce: Nonce, write: Source) -> None:
     """The kernel's twin; values elsewhere are copied to the CPU and back, which a CUDA graph cannot hold."""
     if values.is_cuda and torch.cuda.is_current_stream_capturing():
         raise UnsupportedError(
@@ -147,7 +131,7 @@ def _add_on_cpu(values: Tensor, scale: float, key: Tensor, nonce: Nonce) -> None
     precision = torch.float64 if values.dtype == torch.float64 else torch.float32
     with torch.inference_mode():
         held = values.detach().to(device="cpu", dtype=precision).view(-1)  # the values themselves where nothing differs
-        _add_shares(held.numpy(), scale, words, nonce)
+        _add_shares(held.numpy(), scale, words, nonce, write)
         if held.data_ptr() != values.data_ptr():
             values.detach().copy_(held.view(values.shape))
         elif not values.is_inference():
@@ -159,7 +143,7 @@ def _normals_per_block(dtype: torch.dtype | np.dtype[np.floating]) -> int:
     return 8 if dtype.itemsize == 8 else 10
 
 
-def _add_shares(values: Floats, scale: float, key: Words, nonce: Nonce) -> None:
+def _add_shares(values: Floats, scale: float, key: Words, nonce: Nonce, write: Source) -> None:
     """Deals chunks of about the same size to as many threads as torch uses, if there are enough values for them.
 
     Threads of our own meet once, where torch's would meet after each operation: on a busy machine that costs far more
@@ -169,13 +153,14 @@ def _add_shares(values: Floats, scale: float, key: Words, nonce: Nonce) -> None:
     threads = max(1, min(torch.get_num_threads(), tiles // _CHUNK_TILES))
     chunk_tiles = _ceil_divide(tiles, threads * _ceil_divide(tiles, threads * _CHUNK_TILES))
     firsts = range(0, tiles, chunk_tiles)
+    add = functools.partial(_add_chunks, values, scale, key, nonce, write, chunk_tiles)
     if threads == 1:
-        _add_chunks(values, scale, key, nonce, firsts, chunk_tiles)
+        add(firsts)
         return
     with ThreadPoolExecutor(threads - 1) as pool:
         shares = [firsts[index::threads] for index in range(threads)]
-        others = [pool.submit(_add_chunks, values, scale, key, nonce, share, chunk_tiles) for share in shares[1:]]
-        _add_chunks(values, scale, key, nonce, shares[0], chunk_tiles)
+        others = [pool.submit(add, share) for share in shares[1:]]
+        add(shares[0])
         for other in others:
             other.result()
 
@@ -184,14 +169,16 @@ def _ceil_divide(count: int, by: int) -> int:
     return -(-count // by)
 
 
-def _add_chunks(values: Floats, scale: float, key: Words, nonce: Nonce, firsts: range, chunk_tiles: int) -> None:
+def _add_chunks(
+    values: Floats, scale: float, key: Words, nonce: Nonce, write: Source, chunk_tiles: int, firsts: range
+) -> None:
     """Adds to the chunks that begin at the tiles ``firsts``, one after another in the same memory."""
     tile = TILE_BLOCKS * _normals_per_block(values.dtype)
     draw = _Draw.prepare(chunk_tiles, values.dtype)
     for first in firsts:
         part = values[first * tile : (first + chunk_tiles) * tile]
         words = draw.stream[: TILE_BLOCKS * _ceil_divide(part.size, tile)]
-        chacha.write_keystream(words.view(np.uint8).reshape(-1), key, nonce, first * TILE_BLOCKS)
+        write(words.view(np.uint8).reshape(-1), key, nonce, first * TILE_BLOCKS)
         _compute(draw)
         _add_tiles(part, scale, draw.radii, draw.sines)
 

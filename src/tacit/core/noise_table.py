@@ -41,12 +41,13 @@ class NoiseTable:
     Args:
         tensors: what `fits`; the sizes stay, the places may change.
         nonces: one for each.
+        fast: as for `add_normal_`.
     """
 
-    def __init__(self, tensors: Sequence[Tensor], nonces: Sequence[Nonce]) -> None:
+    def __init__(self, tensors: Sequence[Tensor], nonces: Sequence[Nonce], *, fast: bool = False) -> None:
         from tacit.core.kernels import chacha_normal
 
-        self._launch = chacha_normal.add_normals_
+        self._launch = functools.partial(chacha_normal.add_normals_, fast=fast)
         device = tensors[0].device
         tiles = [chacha_normal.tiles_of(tensor.numel()) for tensor in tensors]
         firsts = [sum(tiles[:place]) for place in range(len(tiles))]

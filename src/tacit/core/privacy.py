@@ -71,7 +71,7 @@ def _rounded_up(value: float) -> str:
 def _about(generator: str) -> tuple[str, ...]:
     if generator == GENERATOR:
         return ()
-    return (f"its random numbers came at least in part from {generator}, which is not cryptographic",)
+    return (f"the noise of its steps came from {generator}, which is not cryptographic",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +88,8 @@ class Statement:
         accountant: how epsilon was computed from the events.
         caveats: whatever weakens the guarantee, such as a fixed seed; each a clause of its own.
         released: what is called private, a model or the answer to a query.
-        generator: of the random numbers: ChaCha20, or Philox where the fast mode was asked for; the sentence says so.
+        generator: of the noise: ChaCha20, or Philox for the noise of training steps where the fast mode was asked for;
+            the sentence then says so. All other random numbers come from ChaCha20 in both modes.
     """
 
     epsilon: float

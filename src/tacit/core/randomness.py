@@ -13,8 +13,9 @@ path, with nonce and counter from zero on, so that
 The words come from the package randomgen, numpy's own distributions turn them into numbers. `Randomness.device_key`
 derives further keys of ChaCha20, for noise that `tacit.core.device_noise` draws where the values are, and for lots.
 
-A source in the fast mode draws from Philox instead, which passes statistical tests and is not a cryptographic
-generator. It has to be asked for, is meant for training on a GPU, and statements say that it was used.
+The noise of training steps comes from Philox instead where the source is in the fast mode: a generator that passes
+statistical tests and is not cryptographic. It has to be asked for, is meant for training on a GPU, and statements say
+that it was used. All else, lots too, stays ChaCha20's: there is no time to win with it.
 """
 
 import hashlib
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 _KEY_BYTES = 32
 _ROUNDS = 20
 _STREAM_DOMAIN = b"tacit/stream"
-_FAST_DOMAIN = b"tacit/fast"
-_FAST_SEED_DOMAIN = b"tacit/fast-seed"
 _DEVICE_KEY_DOMAIN = b"tacit/device-key"
 
 
@@ -46,8 +45,8 @@ class Randomness:
     Args:
         unsafe_seed: a fixed seed for tests and debugging. **It voids the privacy guarantee**: whoever knows the seed
             can subtract the noise. `voids_guarantee` is then true, and statements say so.
-        fast: draws lots, and the noise of training steps on a GPU, from Philox, which is not cryptographic. Training
-            alone honours it (see `fork`). On a CPU the noise of steps stays ChaCha20's.
+        fast: draws the noise of training steps from Philox, which is not cryptographic (`tacit.core.philox`). Training
+            alone honours it (see `fork`). It is meant for GPUs; on a CPU ChaCha20 is the faster one.
     """
 
     def __init__(self, *, unsafe_seed: int | None = None, fast: bool = False) -> None:
@@ -63,7 +62,7 @@ class Randomness:
 
     @property
     def generator(self) -> str:
-        """The weakest generator that streams and noise may come from, for statements."""
+        """What the noise of training steps comes from, for statements."""
         return FAST_GENERATOR if self.fast else GENERATOR
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -116,8 +115,6 @@ class Randomness:
 
     def stream(self, *path: str | int) -> np.random.Generator:
         """A generator that belongs to ``path`` alone; asking twice for one path gives the same numbers twice."""
-        if self.fast:
-            return _fast_stream(self._derive(path, _FAST_DOMAIN))
         return _keyed_stream(self._derive(path, _STREAM_DOMAIN))
 
     def device_key(self, *path: str | int) -> bytes:
@@ -129,9 +126,12 @@ class Randomness:
         """
         return self._derive(path, _DEVICE_KEY_DOMAIN)
 
-    def fast_seed(self, *path: str | int) -> int:
-        """A seed of 64 bits that belongs to ``path`` alone, for torch's generator on a GPU in the fast mode."""
-        return int.from_bytes(self._derive(path, _FAST_SEED_DOMAIN)[:8], "little")
+    def noise_key(self, step: int) -> bytes:
+        """The `device_key` of a training step's noise, for the `generator` of this source.
+
+        The two generators never share a key: what Philox might give away helps nobody against the cipher.
+        """
+        return self.device_key("fast noise" if self.fast else "noise", step)
 
     def _derive(self, path: Sequence[str | int], domain: bytes) -> bytes:
         return hashlib.blake2b(_encode(path), key=self._key, digest_size=_KEY_BYTES, person=domain).digest()
@@ -140,11 +140,6 @@ class Randomness:
 def _keyed_stream(key: bytes) -> np.random.Generator:
     """ChaCha20's words from counter and nonce 0 on, each pair of them one of numpy's 64-bit numbers."""
     return np.random.Generator(ChaCha(key=int.from_bytes(key, "little"), rounds=_ROUNDS))
-
-
-def _fast_stream(key: bytes) -> np.random.Generator:
-    """Philox takes 128 bits of the key."""
-    return np.random.Generator(np.random.Philox(key=np.frombuffer(key[:16], dtype=np.uint64)))
 
 
 def _encode(path: Sequence[str | int]) -> bytes:

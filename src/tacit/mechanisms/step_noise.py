@@ -1,6 +1,7 @@
 """The noise of a training step: on all gradients at once, in place, where they are."""
 
 import contextlib
+import functools
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -10,7 +11,7 @@ from torch import Tensor
 from tacit.core import noise_table
 from tacit.core.chacha import Nonce, nonces_for
 from tacit.core.compiled_noise import Adder, compiled_adder
-from tacit.core.device_noise import add_fast_normals_, add_normal_, key_tensor
+from tacit.core.device_noise import add_normal_, key_tensor
 from tacit.core.noise_table import NoiseTable
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_positive
@@ -25,7 +26,7 @@ class StepNoise:
 
     The noise of a step comes from ChaCha20 under a key that belongs to the run and the step alone, with a nonce for
     each parameter, so nothing is drawn twice whatever the chunking, the engine or the device. In the fast mode of
-    `Randomness` it comes on a GPU from torch's generator there, under a seed that belongs to the run and the step.
+    `Randomness` it comes from Philox, laid out in the same way.
 
     On a GPU nothing waits for the device and all sums take one launch, which `launch` also gives to whoever captures
     it. The sums must be finite: engines see to that, and where checking costs no wait (on the CPU) it is done.
@@ -38,6 +39,7 @@ class StepNoise:
     def __init__(self, mechanism: Gaussian, divisor: float) -> None:
         self._mechanism, self._divisor = mechanism, check_positive("divisor", divisor)
         self._nonces: dict[str, Nonce] = {}
+        self._fast = False
         self._table: NoiseTable | None = None
         self._compiled: Adder | None = None
 
@@ -55,11 +57,10 @@ class StepNoise:
     def apply_(self, sums: Mapping[str, Tensor], randomness: Randomness, step: int) -> None:
         """Adds the noise of one step and divides."""
         self._check_finite(sums.values())
-        if randomness.fast and _on_gpu(sums):
-            self._add_fast_and_divide([_dense(tensor) for tensor in sums.values()], randomness.fast_seed("noise", step))
-            return
+        if randomness.fast != self._fast:
+            self._fast, self._table = randomness.fast, None
         self.point_to(sums)
-        key = key_tensor(randomness.device_key("noise", step), device=next(iter(sums.values())).device)
+        key = key_tensor(randomness.noise_key(step), device=next(iter(sums.values())).device)
         if self._table is not None:
             self.launch(key)
         else:
@@ -78,7 +79,7 @@ class StepNoise:
             return
         values = [_dense(tensor) for tensor in sums.values()]
         if self._table is None and noise_table.fits(values):
-            self._table = NoiseTable(values, list(self._nonces.values()))
+            self._table = NoiseTable(values, list(self._nonces.values()), fast=self._fast)
         if self._table is not None:
             self._table.point_to(values, None if descent is None else [descent[name] for name in sums])
 
@@ -90,21 +91,17 @@ class StepNoise:
     def launch(self, key: Tensor) -> None:
         """Adds noise to the sums that were pointed to, divides, and descends: one launch that a CUDA graph may hold.
 
-        Where the sums lie and what the key is are both read on the device when the launch runs.
+        Where the sums lie and what the key is are both read on the device when the launch runs. The generator is that
+        of the last `apply_`, and the key must be for it.
         """
         assert self._table is not None
         self._table.add_(self._mechanism.scale * _ROUNDING, self._divisor, key)
 
     def _add_and_divide(self, values: Sequence[Tensor], key: Tensor) -> None:
+        add = functools.partial(add_normal_, fast=True) if self._fast else self._compiled or add_normal_
         if self._mechanism.scale:
             for tensor, nonce in zip(values, self._nonces.values(), strict=True):
-                add = self._compiled or add_normal_
                 add(tensor, self._scale_for(tensor), key, nonce)
-        torch._foreach_div_(list(values), self._divisor)
-
-    def _add_fast_and_divide(self, values: Sequence[Tensor], seed: int) -> None:
-        if self._mechanism.scale:
-            add_fast_normals_(values, [self._scale_for(tensor) for tensor in values], seed)
         torch._foreach_div_(list(values), self._divisor)
 
     def _scale_for(self, tensor: Tensor) -> float:
@@ -115,10 +112,6 @@ class StepNoise:
         for tensor in values:
             if not tensor.is_cuda:
                 self._mechanism.check_finite(tensor)
-
-
-def _on_gpu(sums: Mapping[str, Tensor]) -> bool:
-    return next(iter(sums.values())).is_cuda
 
 
 def _dense(tensor: Tensor) -> Tensor:

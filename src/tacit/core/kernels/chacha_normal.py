@@ -1,4 +1,4 @@
-"""ChaCha20, Box-Muller and the addition in one kernel: every value is read once and written once.
+"""ChaCha20 or Philox, Box-Muller and the addition in one kernel: every value is read once and written once.
 
 The plain twin is `tacit.core.device_noise`, which states the law of the noise; the layout of words and normals is fixed
 there and here alike. A program computes `TILE` blocks, one a lane, and adds to ``10 * TILE`` consecutive values: normal
@@ -26,15 +26,15 @@ _PAIRS = tl.constexpr(PAIRS)
 _WARPS = 4  # one block a thread: its sixteen words and the key fit into registers
 
 
-def add_normal_(values: "torch.Tensor", scale: float, key: "torch.Tensor", nonce: "Nonce") -> None:
+def add_normal_(values: "torch.Tensor", scale: float, key: "torch.Tensor", nonce: "Nonce", *, fast: bool) -> None:
     """Launches the kernel on contiguous ``values`` of at most 32 bits each; arguments are checked by the caller."""
     _add_normal_kernel[(tiles_of(values.numel()),)](
-        values, values.numel(), scale, key, *map(signed, nonce), num_warps=_WARPS
+        values, values.numel(), scale, key, *map(signed, nonce), fast=fast, num_warps=_WARPS
     )
 
 
 def add_normals_(
-    table: "torch.Tensor", owners: "torch.Tensor", scale: float, divisor: float, key: "torch.Tensor"
+    table: "torch.Tensor", owners: "torch.Tensor", scale: float, divisor: float, key: "torch.Tensor", *, fast: bool
 ) -> None:
     """Launches one kernel on many float32 tensors, which also divides and descends; see `tacit.core.noise_table`.
 
@@ -43,7 +43,7 @@ def add_normals_(
             parameter or 0, bits of its rate in float32.
         owners: int32, for each tile the row of its tensor.
     """
-    _add_normals_kernel[(owners.numel(),)](table, owners, scale, divisor, key, num_warps=_WARPS)
+    _add_normals_kernel[(owners.numel(),)](table, owners, scale, divisor, key, fast=fast, num_warps=_WARPS)
 
 
 def tiles_of(count: int) -> int:
@@ -51,11 +51,14 @@ def tiles_of(count: int) -> int:
     return -(-count // (2 * PAIRS * TILE_BLOCKS))
 
 
-def keystream_(words: "torch.Tensor", key: "torch.Tensor", nonce: "Nonce", first_block: int = 0) -> None:
+def keystream_(
+    words: "torch.Tensor", key: "torch.Tensor", nonce: "Nonce", first_block: int = 0, *, fast: bool = False
+) -> None:
     """Writes blocks from ``first_block`` on into ``words``, int32 of shape (16, blocks): for the published vectors."""
     blocks = words.shape[1]
     grid = (triton.cdiv(blocks, TILE_BLOCKS),)
-    _keystream_kernel[grid](words, blocks, key, signed(first_block), *map(signed, nonce), num_warps=_WARPS)
+    start = (signed(first_block), *map(signed, nonce))
+    _keystream_kernel[grid](words, blocks, key, *start, fast=fast, num_warps=_WARPS)
 
 
 def signed(word: int) -> int:
@@ -75,13 +78,14 @@ def _add_normal_kernel(
     nonce0: tl.tensor,
     nonce1: tl.tensor,
     nonce2: tl.tensor,
+    fast: tl.constexpr,
 ) -> None:
-    _add_tile(values, count, tl.program_id(0), scale, 1.0, key, nonce0, nonce1, nonce2, values, 0, 0.0)
+    _add_tile(values, count, tl.program_id(0), scale, 1.0, key, (nonce0, nonce1, nonce2), values, 0, 0.0, fast)
 
 
 @triton.jit(do_not_specialize=["scale", "divisor"])
 def _add_normals_kernel(
-    table: tl.tensor, owners: tl.tensor, scale: tl.tensor, divisor: tl.tensor, key: tl.tensor
+    table: tl.tensor, owners: tl.tensor, scale: tl.tensor, divisor: tl.tensor, key: tl.tensor, fast: tl.constexpr
 ) -> None:
     program = tl.program_id(0)
     row = table + 8 * tl.load(owners + program)
@@ -90,8 +94,8 @@ def _add_normals_kernel(
     descending = tl.where(tl.load(row + 6) != 0, count, 0)
     tile = program - _word(row + 2)
     rate = _word(row + 7).to(tl.float32, bitcast=True)
-    nonce0, nonce1, nonce2 = _word(row + 3), _word(row + 4), _word(row + 5)
-    _add_tile(values, count, tile, scale, divisor, key, nonce0, nonce1, nonce2, parameter, descending, rate)
+    nonce = (_word(row + 3), _word(row + 4), _word(row + 5))
+    _add_tile(values, count, tile, scale, divisor, key, nonce, parameter, descending, rate, fast)
 
 
 @triton.jit
@@ -112,12 +116,11 @@ def _add_tile(
     scale: tl.tensor,
     divisor: tl.tensor,
     key: tl.tensor,
-    nonce0: tl.tensor,
-    nonce1: tl.tensor,
-    nonce2: tl.tensor,
+    nonce: tl.tuple,
     parameter: tl.tensor,
     descending: tl.tensor,
     rate: tl.tensor,
+    fast: tl.constexpr,
 ) -> None:
     """``v = (v + scale * noise) / divisor`` for one tile, and ``p -= rate * v`` for the first ``descending`` values.
 
@@ -129,7 +132,7 @@ def _add_tile(
     left, moving = _left(count, start), _left(descending, start)
     # Asked for before the cipher, they are there when it is done.
     held, weights = _tile(inside, lane, left), _tile(moved, lane, moving)
-    words = _block(key, tile * _TILE + lane, nonce0, nonce1, nonce2)
+    words = _block(key, tile * _TILE + lane, nonce, fast)
     for pair in tl.static_range(_PAIRS):
         normals = _normals(words[3 * pair], words[3 * pair + 1], words[3 * pair + 2])
         for half in tl.static_range(2):
@@ -177,20 +180,40 @@ def _keystream_kernel(
     nonce0: tl.tensor,
     nonce1: tl.tensor,
     nonce2: tl.tensor,
+    fast: tl.constexpr,
 ) -> None:
     column = tl.program_id(0) * _TILE + tl.arange(0, _TILE)
-    words = _block(key, first_block + column, nonce0, nonce1, nonce2)
+    words = _block(key, first_block + column, (nonce0, nonce1, nonce2), fast)
     for row in tl.static_range(16):
         tl.store(out + row * blocks + column, words[row].to(tl.int32, bitcast=True), mask=column < blocks)
 
 
 @triton.jit
-def _block(key: tl.tensor, counter: tl.tensor, nonce0: tl.tensor, nonce1: tl.tensor, nonce2: tl.tensor) -> tl.tuple:
-    """The block function of RFC 8439, section 2.3: sixteen words for every counter."""
+def _block(key: tl.tensor, counter: tl.tensor, nonce: tl.tuple, fast: tl.constexpr) -> tl.tuple:
+    """Sixteen words for every counter."""
+    return _philox(key, counter, nonce) if fast else _chacha(key, counter, nonce)
+
+
+@triton.jit
+def _philox(key: tl.tensor, counter: tl.tensor, nonce: tl.tuple) -> tl.tuple:
+    """Four words under each of four keys, as `tacit.core.philox` lays them out."""
+    zero = tl.zeros([_TILE], tl.uint32)
+    block = _unsigned(counter)
+    n0, n1, n2 = zero + _unsigned(nonce[0]), zero + _unsigned(nonce[1]), zero + _unsigned(nonce[2])
+    a0, a1, a2, a3 = tl.philox_impl(block, n0, n1, n2, _key_word(key, 0), _key_word(key, 1))
+    b0, b1, b2, b3 = tl.philox_impl(block, n0, n1, n2, _key_word(key, 2), _key_word(key, 3))
+    c0, c1, c2, c3 = tl.philox_impl(block, n0, n1, n2, _key_word(key, 4), _key_word(key, 5))
+    d0, d1, d2, d3 = tl.philox_impl(block, n0, n1, n2, _key_word(key, 6), _key_word(key, 7))
+    return a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3
+
+
+@triton.jit
+def _chacha(key: tl.tensor, counter: tl.tensor, nonce: tl.tuple) -> tl.tuple:
+    """The block function of RFC 8439, section 2.3."""
     zero = tl.zeros([_TILE], tl.uint32)
     k0, k1, k2, k3 = _key_word(key, 0), _key_word(key, 1), _key_word(key, 2), _key_word(key, 3)
     k4, k5, k6, k7 = _key_word(key, 4), _key_word(key, 5), _key_word(key, 6), _key_word(key, 7)
-    n0, n1, n2 = _unsigned(nonce0), _unsigned(nonce1), _unsigned(nonce2)
+    n0, n1, n2 = _unsigned(nonce[0]), _unsigned(nonce[1]), _unsigned(nonce[2])
     x0, x1, x2, x3 = zero + 0x61707865, zero + 0x3320646E, zero + 0x79622D32, zero + 0x6B206574
     x4, x5, x6, x7 = zero + k0, zero + k1, zero + k2, zero + k3
     x8, x9, x10, x11 = zero + k4, zero + k5, zero + k6, zero + k7
