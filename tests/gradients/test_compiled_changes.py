@@ -100,6 +100,17 @@ def test_tensors_that_take_another_place_are_seen(traced, change):
     check_equal(grad(*images()), eager_twin(grad)(*images()))
 
 
+def test_a_layer_in_the_place_of_another_is_seen(traced):
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    grad = traced(model, cross_entropy)
+    x, y = torch.randn(6, 3), torch.randint(2, (6,))
+    for _ in range(3):
+        check_against_eager(grad, x, y)
+    model[1] = nn.Tanh()
+    for _ in range(3):
+        check_against_eager(grad, x, y)
+
+
 def test_a_schedule_in_the_models_own_numbers_is_seen(traced):
     class Annealed(nn.Module):
         def __init__(self) -> None:

@@ -74,15 +74,31 @@ def test_random_tokens_of_any_shape_and_scale_keep_the_bound(tokens, rows, colum
     check_bound(outer(*sides), shares=(1.0, 0.3))
 
 
-def single_numbers() -> list[Outer]:
-    """Two numbers of bfloat16 miss a part of the scaled one; with a single entry nothing evens that out."""
+def single_numbers(tokens: int) -> list[Outer]:
+    """Numbers of bfloat16 miss a part of the scaled one; with a single entry nothing evens that out.
+
+    All tokens but the first are zero.
+    """
     torch.manual_seed(11)
-    return [outer(torch.ones(1, 1, 1).bfloat16(), torch.randn(1, 1, 1).bfloat16()) for _ in range(50)]
+    numbers = torch.zeros(50, 1, tokens, 1)
+    numbers[:, :, 0] = torch.randn(50, 1, 1)
+    return [outer(torch.ones(1, tokens, 1).bfloat16(), number.bfloat16()) for number in numbers]
 
 
 def test_scaled_operands_in_two_halves_keep_the_bound():
-    for use in single_numbers():
+    for use in single_numbers(tokens=2):
         check_bound(use)
+
+
+def test_scaled_operands_in_one_number_keep_the_bound():
+    for use in single_numbers(tokens=1):
+        check_bound(use)
+
+
+def test_planted_one_number_rounded_to_the_nearest_is_rejected(monkeypatch):
+    monkeypatch.setattr(contributions, "_rounded_below", lambda values: (values.bfloat16(),))
+    with pytest.raises(AssertionError):
+        test_scaled_operands_in_one_number_keep_the_bound()
 
 
 def test_planted_halves_without_their_raise_are_rejected(monkeypatch):

@@ -211,10 +211,10 @@ class ClippedGrad:
 
     def _full_mask(self, batch: Batch) -> Tensor:
         """All examples, in a tensor that stays the same from step to step."""
-        examples = len(batch.index) if isinstance(batch, Rows) else count_examples(batch)
+        examples = batch.index.numel() if isinstance(batch, Rows) else count_examples(batch)
         device = device_of(batch.tensors if isinstance(batch, Rows) else batch)
         known = self._all_true
-        if known is None or len(known) != examples or known.device != device:
+        if known is None or known.numel() != examples or known.device != device:
             self._all_true = known = torch.ones(examples, dtype=torch.bool, device=device)
             if isinstance(self._engine, CompiledEngine):
                 self._engine.full_mask = known

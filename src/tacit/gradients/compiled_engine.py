@@ -124,7 +124,7 @@ class CompiledEngine:
         None where the ordinary way must be taken: no GPU, no program that is trusted yet, or one to be compared with
         the eager step. ``finish`` is captured once, and again only where another one is given.
         """
-        if not self.asked or not mask.is_cuda or not len(mask):
+        if not self.asked or not mask.is_cuda or not mask.numel():
             return None
         program = self._programs.get(self._form(batch, mask))
         if program is None or program.looks_next:
@@ -225,13 +225,13 @@ class CompiledEngine:
         return functools.partial(replay, moving, mask if mask is self.full_mask else None)
 
     def _form(self, batch: Batch, mask: Tensor) -> Hashable:
-        kind = mask.device.type
+        kind, examples = mask.device.type, mask.numel()
         autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         modes, bits = self.eager.settings(), operand_bits()
         if isinstance(batch, Rows):
-            return len(mask), modes, tuple(id(tensor) for tensor in batch.tensors), autocast, bits
+            return examples, modes, tuple(map(id, batch.tensors)), autocast, bits
         layouts = tuple((leaf.shape, leaf.stride(), leaf.device) for leaf in leaves(batch))
-        return len(mask), modes, form_of(batch, len(mask)), tuple(numbers_in(batch)), layouts, autocast, bits
+        return examples, modes, form_of(batch, examples), tuple(numbers_in(batch)), layouts, autocast, bits
 
 
 def _distance(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float:

@@ -95,7 +95,7 @@ class Replay:
         arguments = [*staying, *places]
         needed = _warm_up(program, arguments)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, stream=_stream(device)):
+        with torch.cuda.graph(self._graph, stream=capturing_stream(device)):
             # Whatever the graph allocates is then cut from one block; block by block it would hold half as much again.
             torch.empty(needed, dtype=torch.uint8, device=device)
             self.results = program(list(arguments))
@@ -115,7 +115,7 @@ class Replay:
 def _warm_up(program: Program, arguments: Sequence[Tensor]) -> int:
     """Runs a program as a capture needs it, and says how many bytes it allocates at most; starts torch's peak anew."""
     device = arguments[0].device
-    side = _stream(device)
+    side = capturing_stream(device)
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):
         program(list(arguments))
@@ -129,7 +129,7 @@ def _warm_up(program: Program, arguments: Sequence[Tensor]) -> int:
 
 
 @functools.cache
-def _stream(device: torch.device) -> torch.cuda.Stream:
+def capturing_stream(device: torch.device) -> torch.cuda.Stream:
     """The one stream for warming up and capturing: cuBLAS keeps a workspace for every stream that it has seen."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 

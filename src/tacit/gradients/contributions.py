@@ -114,7 +114,7 @@ class Outer:
     def weighted_sum(self, weights: Tensor, finite: Tensor | None = None) -> Tensor:
         """``sum_i weights[i] * gradient_i`` as one product, of the parameter's shape; the narrower side is scaled."""
         if self.right.dtype == torch.bfloat16 and not self.one_hot and self.right.shape[1] == 1:
-            return self._weighted_sum_in_halves(weights, finite)
+            return self._weighted_sum_in_bfloat16(weights, finite)
         right = _at_least_float32(self.right)
         if self.one_hot:
             out = right.new_zeros(self.rows, self.columns)
@@ -137,18 +137,23 @@ class Outer:
         left = left.transpose(0, 1).flatten(1, 2).transpose(1, 2)
         return (left @ right.transpose(0, 1).flatten(1, 2)).reshape(self.shape)
 
-    def _weighted_sum_in_halves(self, weights: Tensor, finite: Tensor | None) -> Tensor:
-        """In bfloat16's fast products: the scaled side as a sum of two, which is right to 16 bits."""
+    def _weighted_sum_in_bfloat16(self, weights: Tensor, finite: Tensor | None) -> Tensor:
+        """In bfloat16's fast products: the scaled side as a sum of two, which is right to 16 bits.
+
+        One token's outer product is as long as its sides are, so that one bfloat16 number does, if it is not larger
+        than the scaled one. Several tokens may cancel each other, and what rounding adds to each need not.
+        """
         left, right = self.left.flatten(0, 2), self.right.flatten(0, 2)
+        parts = _halves if self.tokens > 1 else _rounded_below
         if self.tokens > 1:
             weights = weights.repeat_interleave(self.tokens)
             finite = None if finite is None else finite.repeat_interleave(self.tokens)
         if self.rows < self.columns:
             right = _cleared(right, finite)
-            total = sum(_product(half, right) for half in _halves(_scaled(left.float(), weights, finite)))
+            total = sum(_product(part, right) for part in parts(_scaled(left.float(), weights, finite)))
         else:
             left = _cleared(left, finite)
-            total = sum(_product(left, half) for half in _halves(_scaled(right.float(), weights, finite)))
+            total = sum(_product(left, part) for part in parts(_scaled(right.float(), weights, finite)))
         assert isinstance(total, Tensor)
         return total.reshape(self.shape)
 
@@ -213,6 +218,11 @@ def _halves(values: Tensor) -> tuple[Tensor, Tensor]:
     """Two bfloat16 numbers for each, whose sum is off by 2^-16 of it at most."""
     high = values.to(torch.bfloat16)
     return high, (values - high.float()).to(torch.bfloat16)
+
+
+def _rounded_below(values: Tensor) -> tuple[Tensor]:
+    """One bfloat16 number for each, with eight significant bits, so that a vector of them is no longer than before."""
+    return ((values * (1 - 2.0**-8)).to(torch.bfloat16),)
 
 
 def _by_token(values: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ function, to rounding; the reference engine defines it.
 import contextlib
 import operator
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -141,7 +141,7 @@ class BookkeepingEngine:
         self._strategies = strategies or Strategies()
         self.written_out: list[tuple[str, str]] = []
         self._found: dict[Hashable, tuple[list[list[Step]], bool]] = {}
-        self._settings: tuple[list[object], int] = [], -1
+        self._settings = _Settings([], [None], -1)
         self._known_settings: dict[Hashable, int] = {}
 
     def __call__(self, batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
@@ -201,17 +201,13 @@ class BookkeepingEngine:
 
         Worked out again only where some object was replaced since the last call.
         """
-        seen: list[object] = []
-        for module in self._model.modules():
-            seen += vars(module).values()
-            for parameter in module._parameters.values():
-                seen += (parameter, parameter is not None and parameter.requires_grad)
-        last, number = self._settings
-        if len(seen) != len(last) or not all(map(operator.is_, seen, last)):
-            settings = tuple(map(_settings_of, self._model.modules()))
+        last = self._settings
+        if not all(map(operator.is_, seen := _held_by(last.modules), last.seen)) or len(seen) != len(last.seen):
+            modules = list(self._model.modules())
+            settings = tuple(map(_settings_of, modules))
             number = self._known_settings.setdefault(settings, len(self._known_settings))
-            self._settings = seen, number
-        return number
+            self._settings = last = _Settings(modules, _held_by(modules), number)
+        return last.number
 
     @property
     def parts(self) -> tuple[nn.Module, LossFunction, BoundClipping, Strategies]:
@@ -229,6 +225,25 @@ class BookkeepingEngine:
             with stirred(parameters):
                 findings = probe(parameters, losses)
             return findings if findings.finite else probe(parameters, losses)
+
+
+class _Settings(NamedTuple):
+    """All modules as they were last seen, what they held, and its number."""
+
+    modules: list[nn.Module]
+    seen: list[object]
+    number: int
+
+
+def _held_by(modules: Sequence[nn.Module]) -> list[object]:
+    """All objects that these modules hold, parts included: as long as they are the same, so are a model's modules."""
+    held: list[object] = []
+    for module in modules:
+        held += vars(module).values()
+        held += module._modules.values()
+        for parameter in module._parameters.values():
+            held += (parameter, parameter is not None and parameter.requires_grad)
+    return held
 
 
 def _settings_of(module: nn.Module) -> Hashable:

@@ -24,6 +24,20 @@ def clear_rows_in_place(graph: GraphModule) -> None:
     graph.recompile()
 
 
+def leave_given_rows(graph: GraphModule) -> None:
+    """Rows of tensors that were given to the graph are not cleared, for whoever knows that these are finite.
+
+    They meet weights of zero in a product, which is zero then.
+    """
+    given = {_storage(node) for node in graph.graph.find_nodes(op="placeholder")}
+    for cleared in _calls(graph, torch.ops.tacit.zero_rows_.default):
+        copied = cleared.all_input_nodes[0]
+        if copied.target is torch.ops.aten.clone.default and _storage(copied.all_input_nodes[0]) in given:
+            graph.graph.erase_node(cleared)
+            _replace(copied, copied.all_input_nodes[0])
+    graph.recompile()
+
+
 def without_layout_copies(graph: GraphModule) -> GraphModule:
     """The same graph where normalisation reads the layout that convolutions write.
 

@@ -50,16 +50,27 @@ class Trace:
     def staying(self, batch: Batch) -> list[Tensor]:
         """The graph's first arguments, which lie in the same places from step to step."""
         records = batch.tensors if isinstance(batch, Rows) else ()
-        return [*(getattr(module, name).detach() for module, name in self.state), *records]
+        return [*(_held(*place).detach() for place in self.state), *records]
 
     def addresses(self, batch: Batch) -> list[int]:
         """Where they lie."""
         records = batch.tensors if isinstance(batch, Rows) else ()
-        return [tensor.data_ptr() for tensor in (*(getattr(*place) for place in self.state), *records)]
+        return [tensor.data_ptr() for tensor in (*(_held(*place) for place in self.state), *records)]
 
     def moving(self, batch: Batch, mask: Tensor) -> list[Tensor]:
         """The graph's other arguments, which are new in every step."""
         return [batch.index, mask] if isinstance(batch, Rows) else [*leaves(batch), mask]
+
+
+def _held(module: nn.Module, name: str) -> Tensor:
+    """A module's parameter or buffer, from where the module keeps it: its attributes are slow, and this is every step's
+    work.
+    """
+    held: Tensor | None = module._parameters.get(name)
+    if held is None:
+        held = module._buffers[name]
+        assert held is not None
+    return held
 
 
 class _Computation(nn.Module):

@@ -74,7 +74,9 @@ def measure_several(outers: Sequence[Outer]) -> Tensor:
     own = [_grams(outer, outer) for outer in outers]
     crossed = [_grams(first, second) for i, first in enumerate(outers) for second in outers[i + 1 :]]
     left_terms = max(0 if outer.one_hot else outer.rows for outer in outers)
-    return _gram_norms(own, crossed, left_terms, outers[0].columns, convolution=False)
+    tokens = sum(outer.tokens for outer in outers)
+    later = max(operand_error(outer.right.dtype) + sum_error(tokens, outer.right.dtype) for outer in outers)
+    return _gram_norms(own, crossed, left_terms, outers[0].columns, later=later)
 
 
 _Grams = tuple[Tensor, Tensor]
@@ -82,12 +84,13 @@ _Grams = tuple[Tensor, Tensor]
 
 
 def _gram_norms(
-    own: Sequence[_Grams], crossed: Sequence[_Grams], left_terms: int, right_terms: int, *, convolution: bool
+    own: Sequence[_Grams], crossed: Sequence[_Grams], left_terms: int, right_terms: int, *, later: float
 ) -> Tensor:
     r"""Squared norms from Gram matrices, raised by what rounding may have taken away.
 
     With S the sum over tokens of :math:`\|l_t\| \|r_t\|`, every dot product is off by at most a known multiple of the
-    lengths of its vectors, so the squared norm by a multiple of S² and the weighted sum, taken later, by one of S.
+    lengths of its vectors, so the squared norm by a multiple of S² and the weighted sum, taken later, by one of S:
+    ``later``, which depends on what that sum is taken from.
     """
     dtype = own[0][1].dtype
     left_error = operand_error(dtype) + sum_error(left_terms, dtype) if left_terms else 0.0
@@ -103,8 +106,6 @@ def _gram_norms(
     lost = tiny * (left_terms * reach[1] ** 2 + right_terms * reach[0] ** 2 + 1)
     error = (1 + left_error) * (1 + right_error) * (1 + sum_error(2, dtype)) - 1
     norm = (squared.clamp(min=0) + error * size**2 + lost).sqrt()
-    tokens = sum(right.shape[3] for _, right in own)
-    later = operand_error(dtype, convolution=convolution) + sum_error(tokens, dtype)
     return (norm + later * size).square()
 
 
@@ -203,7 +204,8 @@ def _measure_shifts(use: Convolved) -> Measured:
     left = (grads.transpose(1, 2) @ grads)[:, None]
     right = patch_gram_by_shifts(_wide(use.input), use.shape, use.geometry)[:, None]
     patch = torch.Size(use.shape[1:]).numel()
-    return Measured(_gram_norms([(left, right)], [], use.shape[0], patch, convolution=True), use)
+    later = operand_error(use.input.dtype, convolution=True) + sum_error(use.tokens, use.input.dtype)
+    return Measured(_gram_norms([(left, right)], [], use.shape[0], patch, later=later), use)
 
 
 def _measure_tiles(use: Outer) -> Measured:

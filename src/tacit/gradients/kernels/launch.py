@@ -17,8 +17,8 @@ from tacit.gradients.kernels.tuning import Tile, candidates, choose
 
 _LARGEST = 2**31 - 1  # Offsets within an example are 32-bit.
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-_ROWS = 16  # whose flags one program looks at, or that it adds up at least
-_COLUMNS = 1024  # of a row, that one program adds up
+_ROWS = 16  # whose flags one program looks at, or that it adds up at a time
+_COLUMNS = 128  # of a row, that one program adds up
 _PROGRAMS = 1024  # keep a GPU busy
 
 
@@ -123,20 +123,30 @@ def zero_rows_(values: Tensor, keep: Tensor) -> None:
 
 
 def weighted_rows(rows: Tensor, weights: Tensor, keep: Tensor | None) -> Tensor:
-    """``sum_i weights[i] rows[i]`` over the rows that are kept, in float32: long rows are read once, at full width."""
+    """``sum_i weights[i] rows[i]`` over the rows that are kept, in float32: read once, at full width, in parts, whose
+    sums are then added.
+    """
+    blocks = -(-rows.shape[1] // _COLUMNS)
+    parts = min(max(_PROGRAMS // blocks, 1), -(-rows.shape[0] // _ROWS))
+    sums = _sums_of_rows(rows, weights, keep, parts)
+    return sums[0] if sums.shape[0] == 1 else _sums_of_rows(sums, None, None, 1)[0]
+
+
+def _sums_of_rows(rows: Tensor, weights: Tensor | None, keep: Tensor | None, parts: int) -> Tensor:
+    """One sum for each of about so many stretches of rows."""
     count, size = rows.shape
-    blocks = -(-size // _COLUMNS)
-    share = -(-count // min(max(_PROGRAMS // blocks, 1), -(-count // _ROWS)))
-    parts = -(-count // share)
-    out = torch.empty(parts, size, dtype=torch.float32, device=rows.device)
-    tiles.weighted_rows_kernel[(blocks, parts)](
-        *(rows, weights, weights if keep is None else keep.contiguous().view(torch.uint8), out),
-        *(count, size, rows.stride(0), share),
+    share = -(-count // parts)
+    out = torch.empty(-(-count // share), size, dtype=torch.float32, device=rows.device)
+    tiles.weighted_rows_kernel[(-(-size // _COLUMNS), out.shape[0])](
+        *(rows, rows if weights is None else weights, rows if keep is None else keep.contiguous().view(torch.uint8)),
+        *(out, count, size, rows.stride(0), share),
+        WEIGHTED=weights is not None,
         MASKED=keep is not None,
+        ROWS=_ROWS,
         BLOCK=_COLUMNS,
         num_warps=4,
     )
-    return out[0] if parts == 1 else out.sum(0)
+    return out
 
 
 def fits(*operands: Tensor) -> bool:

@@ -154,18 +154,25 @@ def zero_rows_kernel(values, keep, count, size, stride, ROWS: tl.constexpr, BLOC
 
 @triton.jit
 def weighted_rows_kernel(
-    rows, weights, keep, out, count, size, stride, share, MASKED: tl.constexpr, BLOCK: tl.constexpr
+    rows, weights, keep, out, count, size, stride, share,
+    WEIGHTED: tl.constexpr, MASKED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Adds up ``share`` rows times their weights, a block of columns; rows that are not kept are not read."""
+    """Adds up ``share`` rows, times their weights where there are any, in a block of columns, several rows at a time;
+    rows that are not kept are not read.
+    """
     column = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     first = tl.program_id(1) * share
+    last = tl.minimum(first + share, count)
     inside = column < size
-    at = rows + first.to(tl.int64) * stride + column
-    total = tl.zeros((BLOCK,), tl.float32)
-    for row in range(first, tl.minimum(first + share, count)):
-        wanted = inside
+    total = tl.zeros((ROWS, BLOCK), tl.float32)
+    for start in range(first, last, ROWS):
+        row = start + tl.arange(0, ROWS)
+        wanted = row < last
         if MASKED:
-            wanted = inside & (tl.load(keep + row) != 0)
-        total += tl.load(weights + row) * tl.load(at, mask=wanted, other=0.0).to(tl.float32)
-        at += stride
-    tl.store(out + tl.program_id(1).to(tl.int64) * size + column, total, mask=inside)
+            wanted = wanted & (tl.load(keep + row, mask=wanted, other=0) != 0)
+        at = rows + row.to(tl.int64)[:, None] * stride + column[None, :]
+        value = tl.load(at, mask=wanted[:, None] & inside[None, :], other=0.0).to(tl.float32)
+        if WEIGHTED:
+            value *= tl.load(weights + row, mask=wanted, other=0.0)[:, None]
+        total += value
+    tl.store(out + tl.program_id(1).to(tl.int64) * size + column, tl.sum(total, 0), mask=inside)
