@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tacit.accounting import check_event, dpsgd_event, event_from_json, event_to_json
 from tacit.accounting.events import as_sampled_gaussian, flatten, gaussian_noise_multiplier
+from tacit.accounting.smooth_release import SmoothReleaseDpEvent
 from tacit.accounting.worst_of import WorstOfDpEvent
 from tacit.core import InputError
 
@@ -36,6 +37,7 @@ EXAMPLES = [
     dp_event.SingleEpochTreeAggregationDpEvent(2.0, 8),
     dp_event.SingleEpochTreeAggregationDpEvent(2.0, [8, 3]),
     dp_event.RepeatAndSelectDpEvent(GAUSSIAN, 3.0, math.inf),
+    SmoothReleaseDpEvent(0.01, 5.0, 0.05),
     WorstOfDpEvent([GAUSSIAN, dp_event.LaplaceDpEvent(2.0)]),
     dp_event.TruncatedSubsampledGaussianDpEvent(1000, 0.01, 20, 1.0),
 ]
@@ -47,7 +49,7 @@ def test_there_is_an_example_of_every_class_of_dp_accounting_and_of_our_own() ->
         for _, kind in inspect.getmembers(sys.modules[dp_event.__name__], inspect.isclass)
         if issubclass(kind, DpEvent) and kind is not DpEvent
     }
-    assert {type(event) for event in EXAMPLES} == every | {WorstOfDpEvent}
+    assert {type(event) for event in EXAMPLES} == every | {SmoothReleaseDpEvent, WorstOfDpEvent}
 
 
 @pytest.mark.parametrize("event", EXAMPLES, ids=lambda event: type(event).__name__)

@@ -5,13 +5,13 @@ import math
 
 import numpy as np
 import pytest
+from dp_accounting import ComposedDpEvent, GaussianDpEvent
 from scipy import integrate
 
-from tacit.accounting import epsilon, rdp_to_epsilon
+from tacit.accounting import ACCOUNTANTS, epsilon, rdp_to_epsilon
 from tacit.accounting.pate import (
     PrivateCost,
     PrivateEpsilon,
-    SmoothRelease,
     confident_gnmax_cost,
     gnmax_cost,
     gnmax_divergences,
@@ -26,7 +26,11 @@ from tacit.accounting.pate import (
 )
 from tacit.accounting.pate.smooth import _effective_gap
 from tacit.accounting.pate.votes import gaps
+from tacit.accounting.renyi import ORDERS
+from tacit.accounting.smooth_release import SmoothReleaseDpEvent
 from tacit.core import InputError
+from tacit.core.errors import UnsupportedError
+from tacit.core.privacy import Neighbours
 
 Row = tuple[int, ...]
 
@@ -150,7 +154,7 @@ def normal_divergence(order: float, mean: float, wide: float, narrow: float) -> 
 @pytest.mark.parametrize("share", [0.05, 0.2, 0.4, 0.48])
 @pytest.mark.parametrize("failure", [0.5, 0.01])
 def test_the_cost_of_a_release_bounds_every_pair_of_neighbours(order: float, share: float, failure: float) -> None:
-    release = SmoothRelease(share / order, 6.0, failure)
+    release = SmoothReleaseDpEvent(share / order, 6.0, failure)
     bound = release.divergence(order)
     exact = []
     for log_ratio in np.linspace(-release.beta, release.beta, 21):
@@ -168,12 +172,12 @@ def test_the_published_closed_form_is_too_small_where_beta_is_large() -> None:
     published += (-0.5 * math.log(1 - 2 * order * beta) + beta * order) / (order - 1)
     exact = normal_divergence(order, math.exp(-beta), sigma, sigma * math.exp(-beta))
     assert published < exact / 2
-    assert SmoothRelease(beta, sigma).divergence(order) == pytest.approx(exact, rel=1e-6)
+    assert SmoothReleaseDpEvent(beta, sigma).divergence(order) == pytest.approx(exact, rel=1e-6)
 
 
 def test_a_release_adds_noise_shift_and_its_own_cost() -> None:
     cost = gnmax_cost([[240, 10, 0]] * 300, 40.0, 10.0, teachers=250)
-    release = SmoothRelease(0.03, 8.0, 0.05)
+    release = SmoothReleaseDpEvent(0.03, 8.0, 0.05)
     spread = 8.0 * cost.unsafe_smooth_sensitivity(0.03)
     assert 0 < spread < cost.limit
     for draw in (-1.0, 0.0, 0.7):
@@ -212,12 +216,12 @@ def test_costs_of_other_orders_or_teachers_do_not_add_up() -> None:
 
 def test_bad_releases_are_refused() -> None:
     with pytest.raises(InputError, match="below 1 at order 10"):
-        SmoothRelease(0.06, 5.0).divergence(10.0)
+        SmoothReleaseDpEvent(0.06, 5.0).divergence(10.0)
     with pytest.raises(InputError, match=r"at most 0\.5"):
-        SmoothRelease(0.06, 5.0, 0.6)
+        SmoothReleaseDpEvent(0.06, 5.0, 0.6)
     cost = gnmax_cost([[5, 5]], 2.0, 3.0, teachers=10)
     with pytest.raises(InputError, match="standard_normal"):
-        release_epsilon(cost, SmoothRelease(0.05, 5.0), 1e-5, standard_normal=math.nan)
+        release_epsilon(cost, SmoothReleaseDpEvent(0.05, 5.0), 1e-5, standard_normal=math.nan)
     with pytest.raises(InputError, match="order=1"):
         gnmax_cost([[5, 5]], 2.0, 1.0, teachers=10)
 
@@ -254,3 +258,19 @@ def test_private_knn_is_made_of_sampled_gaussians() -> None:
     assert everything > 10 * alone
     with pytest.raises(InputError):
         knn_vote_event(0.0, 25.0)
+
+
+@pytest.mark.parametrize("neighbours", list(Neighbours))
+def test_accountants_charge_what_the_release_costs(neighbours):
+    """Rényi accountants know the event at the orders where it is bounded, and others refuse it with the remedy."""
+    event = SmoothReleaseDpEvent(0.01, 8.0, 0.05)
+    charged = ACCOUNTANTS["rdp"].divergences(event, neighbours)
+    bounded = np.array([event.is_bounded_at(order) for order in ORDERS])
+    assert charged[bounded] == pytest.approx([event.divergence(order) for order in ORDERS[bounded]])
+    assert np.isinf(charged[~bounded]).all()
+    assert (~bounded).any()
+    beside = ComposedDpEvent([event, GaussianDpEvent(3.0)])
+    gaussian = ACCOUNTANTS["rdp"].divergences(GaussianDpEvent(3.0), neighbours)
+    assert ACCOUNTANTS["rdp"].divergences(beside, neighbours)[bounded] == pytest.approx((charged + gaussian)[bounded])
+    with pytest.raises(UnsupportedError, match="Use 'rdp'"):
+        epsilon(event, 1e-5, accountant="pld", neighbours=neighbours)

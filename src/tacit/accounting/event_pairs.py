@@ -10,6 +10,7 @@ from tacit.accounting.base import refuse_event
 from tacit.accounting.dominating import NO_LOSS, NOT_PRIVATE, DominatingPair
 from tacit.accounting.events import gaussian_noise_multiplier
 from tacit.accounting.relations import contributions_moved
+from tacit.accounting.smooth_release import SmoothReleaseDpEvent
 from tacit.core.errors import InputError
 from tacit.core.privacy import Neighbours
 
@@ -18,6 +19,7 @@ _LEFT_TO_RDP = (
     dp_event.SampledWithoutReplacementDpEvent,
     dp_event.SingleEpochTreeAggregationDpEvent,
     dp_event.RepeatAndSelectDpEvent,
+    SmoothReleaseDpEvent,
 )
 
 

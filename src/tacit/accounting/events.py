@@ -16,9 +16,10 @@ from typing import Any
 
 from dp_accounting import DpEvent, dp_event
 
+from tacit.accounting.smooth_release import SmoothReleaseDpEvent
 from tacit.accounting.worst_of import WorstOfDpEvent
 from tacit.core.errors import InputError, UnsupportedError
-from tacit.core.validation import check_count, check_non_negative, check_positive, check_probability
+from tacit.core.validation import check_count, check_non_negative, check_open_unit, check_positive, check_probability
 
 SCHEMA = 1
 _DEEPEST = 64
@@ -173,6 +174,11 @@ _FIELDS: Mapping[type[DpEvent], Mapping[str, _Field]] = {
         "sampling_probability": _PROBABILITY,
         "truncated_batch_size": _SIZE,
         "noise_multiplier": _NOISE,
+    },
+    SmoothReleaseDpEvent: {
+        "beta": _plain(check_positive),
+        "noise_multiplier": _plain(check_positive),
+        "failure": _plain(check_open_unit),
     },
     WorstOfDpEvent: {"events": _Field(_encode_some_events, _decode_some_events)},
 }

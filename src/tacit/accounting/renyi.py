@@ -19,6 +19,7 @@ from tacit.accounting.events import as_sampled_gaussian, flatten
 from tacit.accounting.gaussian_moments import log_binomial_moment, log_ratio_moments
 from tacit.accounting.relations import contributions_moved, per_sensitivity, reference_relation
 from tacit.accounting.selection import selection_divergences, trial_count_of
+from tacit.accounting.smooth_release import SmoothReleaseDpEvent
 from tacit.accounting.worst_of import WorstOfDpEvent
 from tacit.core.errors import UnsupportedError
 from tacit.core.privacy import Neighbours
@@ -78,6 +79,8 @@ class RenyiAccountant:
             return selection_divergences(ORDERS, self.divergences(leaf.event, neighbours), trial_count_of(leaf))
         if isinstance(leaf, dp_event.DiscreteLaplaceDpEvent):
             return _discrete_laplace(leaf.noise_parameter * leaf.sensitivity * contributions_moved(neighbours))
+        if isinstance(leaf, SmoothReleaseDpEvent):
+            return _smooth_release(leaf)
         leaf = per_sensitivity(leaf, neighbours)
         gaussian = as_sampled_gaussian(leaf, 1)
         if gaussian is not None:
@@ -100,7 +103,7 @@ class RenyiAccountant:
                 for part, _ in flatten(event):
                     self._check(part, neighbours)
             return
-        if isinstance(leaf, dp_event.DiscreteLaplaceDpEvent | dp_event.NonPrivateDpEvent):
+        if isinstance(leaf, dp_event.DiscreteLaplaceDpEvent | dp_event.NonPrivateDpEvent | SmoothReleaseDpEvent):
             return
         if not rdp_privacy_accountant.RdpAccountant([2.0], reference_relation(neighbours)).supports(leaf):
             remedy = "Use 'pld'." if isinstance(leaf, _LEFT_TO_PLD) else "No accountant here bounds it."
@@ -126,6 +129,11 @@ def _sampled_gaussian(sampling_rate: float, noise_multiplier: float) -> FloatArr
 @functools.lru_cache(maxsize=256)
 def _discrete_laplace(pure_epsilon: float) -> FloatArray:
     return np.asarray([pure_to_rdp(pure_epsilon, float(order)) for order in ORDERS])
+
+
+@functools.lru_cache(maxsize=256)
+def _smooth_release(leaf: SmoothReleaseDpEvent) -> FloatArray:
+    return np.asarray([leaf.divergence(order) if leaf.is_bounded_at(order) else np.inf for order in ORDERS.tolist()])
 
 
 def _sampled_without_replacement(leaf: DpEvent, neighbours: Neighbours) -> FloatArray:

@@ -25,7 +25,6 @@ from tacit.accounting.pate.laplace import laplace_votes_moments as laplace_votes
 from tacit.accounting.pate.laplace import lnmax_epsilon as lnmax_epsilon
 from tacit.accounting.pate.laplace import moments_epsilon as moments_epsilon
 from tacit.accounting.pate.release import ReleasedEpsilon as ReleasedEpsilon
-from tacit.accounting.pate.release import SmoothRelease as SmoothRelease
 from tacit.accounting.pate.release import release_epsilon as release_epsilon
 from tacit.accounting.pate.smooth import PrivateCost as PrivateCost
 from tacit.accounting.pate.smooth import confident_gnmax_cost as confident_gnmax_cost
