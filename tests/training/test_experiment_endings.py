@@ -1,6 +1,7 @@
 """However an experiment ends, its folder states no less than may have been drawn, and no model beside less."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from dp_accounting import ComposedDpEvent
 from private_checks import plan
 from safetensors.torch import load_file
 
-from tacit.core import Budget, BudgetExceededError, InputError, UnsupportedError
+from tacit.core import Budget, BudgetExceededError, InputError, Neighbours, UnsupportedError
 from tacit.datasets import DataSet, Split
 from tacit.ledger import Ledger
 from tacit.training import Checkpoint, Execution, Experiment, RunFolder, Settings, TrainingInterrupted, experiment
@@ -65,6 +66,10 @@ class Runs:
     @property
     def record(self):
         return json.loads((self.folder / "run.json").read_text())
+
+    @property
+    def history(self):
+        return [json.loads(line) for line in (self.folder / "history.jsonl").read_text().splitlines()]
 
     @property
     def epsilon(self):
@@ -184,6 +189,74 @@ def test_a_crash_counts_what_was_drawn_again(tmp_path, account):
     runs.fails(CrashError, stop_at(CrashError, 30), every=100, resume=True, redraw=True)
     assert runs.epsilon >= together(39, 30) * (1 - 1e-9) > PLAN.epsilon()
     assert runs.epsilon <= account.spent()
+
+
+@pytest.fixture
+def every_point(monkeypatch):
+    """No point of the history is passed over because testing takes long."""
+    monkeypatch.setattr(experiment, "_LOOKING_SHARE", math.inf)
+
+
+def stretches(*steps, of=PLAN):
+    """Epsilon of one model in stretches that each are a run of its own."""
+    event = ComposedDpEvent([of.training_event(count) for count in steps])
+    return of.unit_accountant().epsilon(event, of.delta, of.neighbours)
+
+
+@pytest.mark.usefixtures("every_point")
+def test_the_history_counts_again_what_was_drawn_again(tmp_path, account):
+    """Crashes at step 14 and at step 22, with the last states at 10 and 20: 4 and 2 steps are drawn again."""
+    runs, told = Runs(tmp_path, account), {}
+
+    def listen(stop, *ends):
+        def progress(_, step, epsilon):
+            told.setdefault(ends, {})[step] = epsilon
+            stop(0, step, epsilon)
+
+        return progress
+
+    runs.fails(CrashError, listen(stop_at(CrashError, 14)))
+    runs.fails(CrashError, listen(stop_at(CrashError, 22), 14), resume=True, redraw=True)
+    runs(listen(go_on, 14, 12), resume=True, redraw=True)
+    starts = {(): 0, (14,): 10, (14, 12): 20}
+    expected = {
+        ends: {step: stretches(*ends, step - starts[ends]) for step in range(starts[ends] + 1, last + 1)}
+        for ends, last in (((), 14), ((14,), 22), ((14, 12), 40))
+    }
+    assert told == {ends: pytest.approx(values) for ends, values in expected.items()}
+    due = [  # a crash comes before the point of its step
+        (step, value)
+        for ends, crash in (((), 14), ((14,), 22), ((14, 12), None))
+        for step, value in expected[ends].items()
+        if step % 2 == 0 and step != crash
+    ]
+    assert [point["step"] for point in runs.history] == [step for step, _ in due]
+    assert [point["epsilon"] for point in runs.history] == pytest.approx([value for _, value in due])
+    assert runs.history[-1]["epsilon"] == runs.epsilon == pytest.approx(account.spent())
+    assert runs.epsilon > PLAN.epsilon()
+
+
+@pytest.mark.usefixtures("every_point")
+def test_replayed_steps_cost_nothing_in_the_history(runs):
+    runs.fails(CrashError, stop_at(CrashError, 14))
+    runs(resume=True)
+    epsilons = {point["step"]: point["epsilon"] for point in runs.history}
+    assert epsilons == pytest.approx({step: PLAN.epsilon(step) for step in range(2, 41, 2)})
+
+
+def test_each_stretch_of_a_shuffled_run_is_counted_as_a_run_of_its_own(tmp_path):
+    """One step and three more begin three epochs, and four steps in one two; so it is in every figure of the record."""
+    shuffled = plan(steps=4, noise_multiplier=3.0, sampler="shuffled", neighbours=Neighbours.ZERO_OUT)
+    terms = {"budget": Budget(50.0, 1e-5), "neighbours": Neighbours.ZERO_OUT}
+    runs = Runs(tmp_path, Ledger.create(tmp_path / "ledger.db", dataset="d", **terms).account("d"))
+    options = {"plan": shuffled, "every": 1}
+    runs.fails(CrashError, stop_at(CrashError, 1), **options)
+    (tmp_path / "saved" / "0" / "key").unlink()
+    runs(resume=True, redraw=True, **options)
+    assert runs.epsilon == pytest.approx(stretches(1, 3, of=shuffled))
+    assert runs.epsilon > shuffled.epsilon(4)
+    assert runs.record["epsilon_by_accountant"]["rdp"] >= runs.epsilon * (1 - 1e-9)
+    assert runs.history[-1]["epsilon"] == runs.epsilon
 
 
 def test_an_interrupted_run_leaves_its_model_with_its_statement(runs):

@@ -15,15 +15,15 @@ from private_checks import (
     updates,
 )
 
-from tacit.core import Budget, InputError
+from tacit.core import Budget, InputError, chacha, philox
 from tacit.core.randomness import Randomness
 from tacit.ledger import Ledger
 from tacit.mechanisms import step_noise
-from tacit.training import Checkpoint, Execution, PrincipalComponents, fit, prepare, resume
+from tacit.training import Checkpoint, Execution, PrincipalComponents, fit, prepare, private, resume
 from tacit.training.run_header import Header
 
 STEPS = 8
-SAID = "random numbers came at least in part from Philox, which is not cryptographic"
+SAID = "the noise of its steps came from Philox, which is not cryptographic"
 
 
 class CrashError(Exception):
@@ -34,58 +34,87 @@ def fast(seed=7):
     return Randomness(unsafe_seed=seed, fast=True)
 
 
-@pytest.fixture
-def gpu(monkeypatch):
-    """The way of a GPU, on whatever is here; what the cipher drew is counted."""
-    ciphered = []
-    add = step_noise.add_normal_
-    monkeypatch.setattr(step_noise, "_on_gpu", lambda sums: True)
-    monkeypatch.setattr(step_noise, "add_normal_", lambda *given: ciphered.append(given) or add(*given))
-    return ciphered
-
-
 def noise_of_steps(randomness, steps=40):
     return torch.stack([flat(update) for update in updates(plan(steps=steps), randomness=randomness)])
 
 
-def test_on_a_gpu_the_noise_has_its_scale_and_every_step_its_own(gpu):
+def test_the_noise_has_its_scale_and_every_step_its_own():
     rows = noise_of_steps(fast())
-    assert gpu == []
     check_noise_scale(rows.flatten(), 1.5 * 0.5)
     check_uncorrelated(rows[:, :200])
     assert not torch.equal(rows, noise_of_steps(fast(8)))
     assert torch.equal(rows, noise_of_steps(fast()))
 
 
-def test_planted_bug_one_seed_for_all_steps_is_seen(gpu, monkeypatch):
-    monkeypatch.setattr(Randomness, "fast_seed", lambda self, *path: 5)
+def test_planted_bug_one_key_for_all_steps_is_seen(monkeypatch):
+    monkeypatch.setattr(Randomness, "noise_key", lambda self, step: bytes(32))
     with pytest.raises(AssertionError):
         check_uncorrelated(noise_of_steps(fast(), steps=4)[:, :200])
 
 
-def test_planted_bug_noise_that_is_scaled_by_the_number_of_tensors_is_seen(gpu, monkeypatch):
-    add = step_noise.add_fast_normals_
+def test_planted_bug_noise_of_nine_tenths_is_seen(monkeypatch):
+    add = step_noise.add_normal_
 
-    def halved(values, scales, seed):
-        add(values, [scale / len(values) ** 0.5 for scale in scales], seed)
+    def less(values, scale, key, nonce, *, fast):
+        add(values, 0.9 * scale, key, nonce, fast=fast)
 
-    monkeypatch.setattr(step_noise, "add_fast_normals_", halved)
+    monkeypatch.setattr(step_noise, "add_normal_", less)
     with pytest.raises(AssertionError):
         check_noise_scale(noise_of_steps(fast()).flatten(), 1.5 * 0.5)
 
 
-def test_without_the_flag_a_gpu_has_the_cipher(gpu):
-    noise_of_steps(Randomness(unsafe_seed=7), steps=2)
-    assert len(gpu) == 2 * 4
+@pytest.mark.parametrize("mode", [True, False])
+def test_the_generator_that_the_statement_names_is_the_one_of_all_noise(monkeypatch, mode):
+    drawn = {"Philox": 0, "ChaCha20": 0}
+
+    def counted(name, write):
+        def draw(*arguments):
+            drawn[name] += 1
+            write(*arguments)
+
+        return draw
+
+    monkeypatch.setattr(philox, "write_keystream", counted("Philox", philox.write_keystream))
+    monkeypatch.setattr(chacha, "write_keystream", counted("ChaCha20", chacha.write_keystream))
+    the_plan = plan(sampler="fixed-size")
+    private = list(updates(the_plan, randomness=Randomness(unsafe_seed=7, fast=mode)))
+    assert len(private) == the_plan.steps
+    named, other = ("Philox", "ChaCha20") if mode else ("ChaCha20", "Philox")
+    assert Randomness(fast=mode).generator == named
+    assert drawn[named] >= 4 * the_plan.steps  # parameters
+    assert drawn[other] <= (the_plan.steps if mode else 0)  # lots
 
 
-def test_on_a_cpu_the_noise_is_the_cipher_s():
-    """Where lots are equal, noise is: a fixed size needs no stream."""
-    found = [
-        flat(next(updates(plan(sampler="fixed-size"), randomness=Randomness(unsafe_seed=7, fast=mode))))
-        for mode in (True, False)
-    ]
-    assert torch.equal(*found)
+def test_lots_and_all_streams_are_the_cipher_s():
+    usual = Randomness(unsafe_seed=7)
+    for step in range(20):
+        lots = [plan().sampler.indices(step, 16, source).tolist() for source in (usual, fast())]
+        assert lots[0] == lots[1]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("mode", [True, False])
+def test_on_a_gpu_captured_steps_draw_from_the_same_generator(monkeypatch, mode):
+    """The noise of a step is that of the CPU, whichever way the step takes."""
+    captured, release = [], private.release_captured
+    monkeypatch.setattr(private, "release_captured", lambda *given: captured.append(given) or release(*given))
+
+    def noise_on(device, execution):
+        return [
+            flat(update).cpu()
+            for update in updates(
+                plan(steps=20),
+                model=network(torch.float32).to(device),
+                data=records(dtype=torch.float32),
+                execution=execution,
+                randomness=Randomness(unsafe_seed=7, fast=mode),
+            )
+        ]
+
+    found = noise_on("cuda", Execution(preflight=False, compile=True))
+    expected = noise_on("cpu", Execution(preflight=False, compile=False))
+    assert captured
+    torch.testing.assert_close(torch.stack(found), torch.stack(expected), rtol=1e-4, atol=1e-4)
 
 
 def train(folder, *, stop=None, redraw=False, randomness=None, account=None):
@@ -160,13 +189,13 @@ def test_planted_bug_a_resumed_run_that_forgets_its_mode_is_seen(tmp_path, monke
         return restore(key, voids_guarantee=voids_guarantee)
 
     monkeypatch.setattr(resume.Randomness, "from_secret_key", forget)
-    with pytest.raises(InputError, match="step 3: its sum is not what it was before"):
+    with pytest.raises(InputError, match="step 4: its sum is not what it was before"):
         train(tmp_path)
 
 
 @pytest.mark.parametrize("changes", [{"fast_randomness": None}, {"fast_randomness": 1}, {}])
 def test_a_checkpoint_without_its_mode_is_refused(changes):
-    header = Header("r", 0, 0, (), 0, None, None, None, False, True, {})
+    header = Header("r", 0, 0, (), "", 0, None, None, None, False, True, {})
     values = header.to_json({})
     assert Header.from_json(values) == header
     del values["fast_randomness"]

@@ -49,7 +49,7 @@ class Run:
         self.gradients: dict[int, list] = {}
 
     def __call__(self, *, stop=None, error=StopError, checkpoint=True, **changes):
-        given = [name for name in ("every", "redraw", "resume", "keep") if name in changes]
+        given = [name for name in ("every", "redraw", "resume", "keep", "canaries") if name in changes]
         options = {"every": 3, "resume": True, **{name: changes.pop(name) for name in given}}
         model = changes.pop("model", network)()
         optimizer = changes.pop("optimizer", OPTIMIZERS["momentum"])(model.parameters())
@@ -319,6 +319,7 @@ OTHER = {
     "optimizer": {"optimizer": OPTIMIZERS["adam"]},
     "scheduler": {"schedule": SCHEDULES["cosine"]},
     "average_decay": {"average_decay": 0.5},
+    "canaries": {"canaries": "a mark"},
 }
 
 
@@ -332,6 +333,21 @@ def test_another_run_is_refused_and_spends_nothing(run, account, part, redraw):
     assert account.entries() == before
     assert run.seen == seen
     run()  # and the run itself goes on
+
+
+@pytest.mark.parametrize("mark", ["none", "a mark"])
+def test_a_finished_run_still_knows_its_canaries_and_an_older_state_does_not_tell(tmp_path, mark):
+    run = Run(tmp_path / "checkpoint")
+    first = run(canaries=mark)
+    with pytest.raises(InputError, match=r"since canaries changed\. .* What --canaries planted is kept"):
+        run(canaries="another mark")
+    assert_same(run(canaries=mark), first)
+    store = Store(run.folder, keep=1)
+    saved = store.newest()
+    del saved.header["fingerprint"]["canaries"]
+    store.write(0, STEPS, saved)
+    store.close()
+    assert_same(run(canaries=mark), first)
 
 
 def test_one_record_more_or_less_is_another_data_set(run):

@@ -242,7 +242,7 @@ def test_planted_bug_a_full_disk_that_is_not_minded(torture, monkeypatch):
 def test_planted_bug_an_explanation_that_is_made_up(torture, monkeypatch):
     """A disk that lost the reservation, and a run that goes on all the same."""
 
-    def believe(account, *, dataset, run, stretch, reservation, done, steps):
+    def believe(account, *, dataset, run, stretch, token, reservation, done, steps):
         return Explanation(None, steps, done)
 
     class LostReservation(LyingDisk):
@@ -328,6 +328,17 @@ def test_a_read_only_place_is_given_back(torture):
     fault.lift()
     assert trial.folder.stat().st_mode == mode
     assert run_process(trial, prepare=fault.prepare).status == 0
+
+
+def test_a_redrawn_run_in_a_read_only_folder_leaves_the_ledger_as_it_was(torture):
+    trial = torture._new_trial("redrawn")
+    assert run_process(trial, hooks=killed_at(*LATE, trial)).status == KILLED
+    before = trial.entries()
+    trial.checkpoint.chmod(0o500)
+    ended = run_process(trial, prepare=faults.drop_privileges)
+    trial.checkpoint.chmod(0o700)
+    assert (ended.status, trial.entries()) == (REFUSED, before)
+    assert "cannot be written" in ended.said
 
 
 def gradient(noise, total):

@@ -30,11 +30,12 @@ PLACES = {
 class InterruptedAfter:
     """A loss that is interrupted, as by Ctrl-C, once so many steps were seen; None for never."""
 
-    def __init__(self, run, done):
-        self.run, self.done = run, done
+    def __init__(self, run, done, first=lambda: None):
+        self.run, self.done, self.first = run, done, first
 
     def __call__(self, model, x, y):
         if self.done is not None and self.run.seen[-1:] == [self.done]:
+            self.first()
             raise KeyboardInterrupt
         return cross_entropy(model, x, y)
 
@@ -168,3 +169,17 @@ def test_a_state_that_says_only_the_mark_is_not_believed(stopped_early):
     store.close()
     assert stopped_early.refuses_another_engine()
     stopped_early.go_on(stopped_early.done + 1)
+
+
+def test_a_stop_after_another_process_took_the_run_up_is_not_believed(stopped_early):
+    """The other one may have drawn up to its mark, and the last record is its own."""
+    account, steps, mark = stopped_early.account, stopped_early.plan.training_event, PLACES["first block"]["mark"]
+
+    def take_up():
+        account.resume(account.entries()[0].id, steps, steps_done=mark).before_noise(mark)
+
+    further = stopped_early.further
+    stopped_early.stop(further, loss_fn=InterruptedAfter(stopped_early.run, further, take_up))
+    assert account.entries()[0].steps_drawn == 2 * mark
+    assert read_state(max(stopped_early.run.folder.glob("state-*"))).header["step"] == further
+    assert stopped_early.refuses_another_engine()

@@ -42,7 +42,8 @@ def with_features(
     Features are kept as ``features/DIGEST.safetensors`` in the cache folder, one file for each split. The digest is
     that of all inputs and of what the map makes of a few of them, so that other data, another map, other parameters and
     other code of a map all have files of their own. A file that cannot be read is computed again, and where none can
-    be written features are computed each time. The files are as private as the data are.
+    be written features are computed each time. The files are as private as the data are. Features are on the device of
+    the inputs, whether they were kept or not.
 
     Args:
         dataset: any set of tensors.
@@ -64,7 +65,7 @@ def _features(inputs: Tensor, transform: FeatureMap, half: bool, folder: Path, r
     path = folder / f"{_digest(inputs, probes, half)}.safetensors"
     kept = _read(path, (len(inputs), *probes.shape[1:]))
     if kept is not None:
-        return kept.float()
+        return kept.to(inputs.device).float()
     features = probes.new_empty(len(inputs), *probes.shape[1:])
     for start in range(0, len(inputs), _AT_ONCE):
         batch = inputs[start : start + _AT_ONCE]

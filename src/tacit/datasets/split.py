@@ -77,6 +77,11 @@ class DataSet:
     columns: tuple[tuple[ColumnKind, int], ...] = ()
     target_bounds: tuple[float, float] | None = None
 
+    def to(self, device: torch.device) -> "DataSet":
+        """The same set with its tensors on the device."""
+        train, test = (Split(split.inputs.to(device), split.targets.to(device)) for split in (self.train, self.test))
+        return dataclasses.replace(self, train=train, test=test)
+
 
 def image_split(pixels: np.ndarray, labels: np.ndarray) -> Split:
     """Bytes of shape (N, C, H, W) and labels as a split: float32 in [0, 1] and int64."""

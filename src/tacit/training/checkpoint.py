@@ -69,6 +69,10 @@ class Store:
                         _overwrite_and_unlink(leftover)
                     else:
                         leftover.unlink()
+                # Before anything is changed elsewhere: a folder that takes no new file would stop the run halfway.
+                probe = folder / f"probe{_PART}"
+                probe.touch()
+                probe.unlink()
         except BaseException:
             self.close()
             raise

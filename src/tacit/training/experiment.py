@@ -20,10 +20,13 @@ from tacit.core.validation import check_count
 from tacit.datasets import DataSet
 from tacit.ledger import Account
 from tacit.plan import DPSGD
+from tacit.training.epsilon_curve import EpsilonCurve
 from tacit.training.evaluation import evaluate, loss_for
 from tacit.training.execution import Execution
 from tacit.training.fitting import FitResult, TrainingInterrupted, fit
 from tacit.training.optimizers import make_optimizer, make_schedule
+from tacit.training.position import event_of_stretches
+from tacit.training.private import Private
 from tacit.training.resume import Checkpoint
 from tacit.training.run_folder import RunFolder, command_line, hardware, now, versions
 from tacit.training.settings import Settings
@@ -54,7 +57,7 @@ class Experiment:
         account: where the budget comes from.
         execution, device: where and how fast.
         unsafe_seed: fixes noise and sampling for debugging, which voids the guarantee.
-        fast_randomness: draws from a generator that is not cryptographic, see `Randomness`; the statement says so.
+        fast_randomness: draws noise from a generator that is not cryptographic, see `Randomness`; statements say so.
         checkpoint: where the models are saved while they train, each in a folder of its own, to go on after a crash.
         canaries: what the record says of canaries that stand in the places of examples; see `tacit.auditing.canaries`.
         private_files: kept in the run's folder by these names, readable by its owner alone.
@@ -94,9 +97,7 @@ class Experiment:
             except TacitError:
                 self.folder.remove_if_empty()
                 raise
-        for name, content in self.private_files.items():
-            self.folder.write_private(name, content)
-        curve = _EpsilonCurve(self.plan)
+        curve = EpsilonCurve(self.plan, _POINTS)
         tally = Tally(self.plan, past_unknown=self._resumes and self.account is None)
         scores: list[float] = []
         started = time.perf_counter()
@@ -105,7 +106,7 @@ class Experiment:
                 result = self._train(seed, curve, progress, tally)
                 tally.finished.append(result)
                 scores.append(evaluate(result.model, self.dataset.test, self.dataset.task))
-                self.folder.append_history(self._point(seed, result.steps, result.statement.epsilon, scores[-1]))
+                self.folder.append_history(self._point(seed, self.plan.steps, result.statement.epsilon, scores[-1]))
         except BaseException as error:
             if tally.went_on or isinstance(error, TrainingInterrupted):
                 status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
@@ -121,7 +122,7 @@ class Experiment:
         """Whether some of the budget may be reserved already; every model then asks for what it lacks."""
         return self.checkpoint is not None and self.checkpoint.resume
 
-    def _train(self, seed: int, curve: "_EpsilonCurve", progress: Progress, tally: Tally) -> FitResult:
+    def _train(self, seed: int, curve: EpsilonCurve, progress: Progress, tally: Tally) -> FitResult:
         dataset, settings, plan = self.dataset, self.settings, self.plan
         torch.manual_seed(seed)  # initial weights and dropout; noise and sampling have a source of their own
         model = models.build(settings.model, dataset.input_shape, dataset.classes, columns=dataset.columns)
@@ -137,12 +138,18 @@ class Experiment:
 
         def after_step(step: int, current: nn.Module) -> None:
             nonlocal looking
-            progress(seed, step, curve.at(step))
+            epsilon = curve.at(step, tally.latest)
+            progress(seed, step, epsilon)
             instant = time.perf_counter()
             if step in due and looking <= _LOOKING_SHARE * (instant - started):
                 score = evaluate(current, dataset.test, dataset.task)
-                self.folder.append_history(self._point(seed, step, curve.at(step), score))
+                self.folder.append_history(self._point(seed, step, epsilon, score))
                 looking += time.perf_counter() - instant
+
+        def opened(private: Private) -> None:
+            if seed == 0:
+                self._keep_private_files()
+            tally.open(private)
 
         with threads_for(model, plan.expected_batch_size):
             return fit(
@@ -159,8 +166,14 @@ class Experiment:
                 execution=self.execution,
                 callbacks=[after_step],
                 checkpoint=None if self.checkpoint is None else self.checkpoint.part(str(seed)),
-                opened=tally.open,
+                opened=opened,
             )
+
+    def _keep_private_files(self) -> None:
+        """Before the first step, lest a kill lose them. Those that a run was started with stay when it goes on."""
+        for name, content in self.private_files.items():
+            if not (self._resumes and (self.folder.path / name).exists()):
+                self.folder.write_private(name, content)
 
     def _randomness(self, seed: int) -> Randomness:
         unsafe_seed = None if self.unsafe_seed is None else self.unsafe_seed + seed
@@ -224,7 +237,7 @@ class Experiment:
         first = results[0].statement
         if len(results) == 1:
             return first
-        everything = ComposedDpEvent([self.plan.event(result.steps) for result in results])
+        everything = ComposedDpEvent([event_of_stretches(self.plan, result.stretches) for result in results])
         together = self.plan.unit_accountant().epsilon(everything, self.plan.delta, self.plan.neighbours)
         caveat = (
             f"{len(results)} such models were trained on the same data, and releasing or choosing among all of them "
@@ -233,7 +246,7 @@ class Experiment:
         return dataclasses.replace(first, caveats=(*first.caveats, caveat))
 
     def _by_accountant(self, results: list[FitResult]) -> dict[str, float]:
-        event, plan = self.plan.event(results[0].steps), self.plan
+        event, plan = event_of_stretches(self.plan, results[0].stretches), self.plan
         return {
             name: for_unit(accountant, plan.unit.max_examples).epsilon(event, plan.delta, plan.neighbours)
             for name, accountant in ACCOUNTANTS.items()
@@ -246,19 +259,3 @@ def _put_channels_last(model: nn.Module) -> None:
     for parameter in model.parameters():
         if parameter.dim() == 4:
             parameter.data = parameter.data.to(memory_format=torch.channels_last)
-
-
-class _EpsilonCurve:
-    """Epsilon over the steps of a plan, from above, computed at a few points when they are first asked for."""
-
-    def __init__(self, plan: DPSGD) -> None:
-        self._plan = plan
-        self._stride = max(1, plan.steps // (2 * _POINTS))
-        self._known: dict[int, float] = {}
-
-    def at(self, step: int) -> float:
-        """Epsilon at the next point from ``step`` on: never less than was spent."""
-        point = min(self._plan.steps, -(-step // self._stride) * self._stride)
-        if point not in self._known:
-            self._known[point] = self._plan.epsilon(point)
-        return self._known[point]

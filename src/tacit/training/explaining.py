@@ -6,9 +6,17 @@ from tacit.core.errors import InputError, LedgerError
 from tacit.ledger import Account, Entry, EntryState, Reservation
 
 
-def note_of(run: str, stretch: int) -> str:
-    """What the ledger's entry of a stretch says of itself, by which it is found again."""
-    return f"checkpoint {run}/{stretch}"
+def note_of(run: str, stretch: int, token: str) -> str:
+    """What the ledger's entry of a stretch says of itself, by which it is found again.
+
+    The token tells stretches apart that were begun from copies of one folder, each under a key of its own; older states
+    have none.
+    """
+    return f"checkpoint {run}/{stretch} {token}".rstrip()
+
+
+def _is_of(entry: Entry, run: str, stretch: int) -> bool:
+    return entry.note.split(" ")[:2] == note_of(run, stretch, "").split(" ")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +55,7 @@ def explain(
     dataset: str | None,
     run: str,
     stretch: int,
+    token: str,
     reservation: int | None,
     done: int,
     steps: int,
@@ -56,7 +65,8 @@ def explain(
     Args:
         account: where the run's budget comes from.
         dataset: the account that the checkpoint names; None for a run without a ledger.
-        run, stretch, reservation: what the checkpoint says; the last is None where it was written before reserving.
+        run, stretch, token, reservation: what the checkpoint says; the last is None where it was written before
+            reserving.
         done: how many steps of the stretch the checkpoint has.
         steps: how many the stretch has.
 
@@ -72,10 +82,11 @@ def explain(
         )
     if account is None:
         return Explanation(None, steps, steps)
-    entries = {entry.note: entry for entry in account.entries()}
-    if (later := entries.get(note_of(run, stretch + 1))) is not None:
-        raise _unexplained(run, f"entry {later.id} has drawn steps again since")
-    entry = entries.get(note_of(run, stretch))
+    entries = account.entries()
+    if later := [entry.id for entry in entries if _is_of(entry, run, stretch + 1)]:
+        raise _unexplained(run, f"entry {later[0]} has drawn steps again since")
+    # The first one: a process that reserved the same stretch again has drawn nothing, see `Session`.
+    entry = next((entry for entry in entries if entry.note == note_of(run, stretch, token)), None)
     if entry is None:
         if reservation is not None or done:
             raise _unexplained(run, f"it has no entry for it, though the checkpoint names entry {reservation}")

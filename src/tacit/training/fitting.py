@@ -32,14 +32,20 @@ class FitResult:
     Attributes:
         model: the trained model, with averaged weights where averaging was asked for.
         statement: the guarantee for the steps whose noise was drawn.
-        steps: how many that were; after Ctrl-C in the middle of a step it counts, though its update is missing.
+        stretches: how many that were; after Ctrl-C in the middle of a step it counts, though its update is missing.
+            One number, unless steps were drawn again after a crash: each stretch then is a run of its own.
         engine: which engine computed the gradients, and why.
     """
 
     model: nn.Module
     statement: Statement
-    steps: int
+    stretches: tuple[int, ...]
     engine: str
+
+    @property
+    def steps(self) -> int:
+        """How many steps drew their noise, those that were drawn again counted again."""
+        return sum(self.stretches)
 
 
 class TrainingInterrupted(KeyboardInterrupt):
@@ -151,4 +157,4 @@ def _repeatable(execution: Execution, model: nn.Module) -> Execution:
 def _result(private: Private, average: WeightAverage | None) -> FitResult:
     if average is not None:
         average.copy_to(private.model)
-    return FitResult(private.model, private.statement(), private.steps_begun, private.engine)
+    return FitResult(private.model, private.statement(), private.stretches(), private.engine)

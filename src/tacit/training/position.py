@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from dp_accounting import ComposedDpEvent
+from dp_accounting import ComposedDpEvent, DpEvent
 from torch import Tensor
 
 from tacit.core.privacy import Statement
@@ -37,7 +37,15 @@ class Position:
     @property
     def steps_begun(self) -> int:
         """How many steps were charged or are about to be, in all stretches."""
-        return sum(self.earlier) + self.reservation.steps_begun
+        return sum(self.stretches())
+
+    def stretches(self, step: int | None = None) -> tuple[int, ...]:
+        """How many steps each stretch was charged for.
+
+        Args:
+            step: where the plan stands, the steps after it not counted; all that may have been drawn unless given.
+        """
+        return (*self.earlier, self.reservation.steps_begun if step is None else step - self.first)
 
     def statement(self, plan: DPSGD) -> Statement:
         """The guarantee for everything that was drawn so far."""
@@ -49,11 +57,23 @@ class Position:
             return dataclasses.replace(plan.statement(self.steps_begun, caveats=caveats), generator=generator)
         again = f"{sum(self.earlier) - self.first} steps were drawn again after an interruption, and are counted again"
         statement = plan.statement(self.steps_begun, caveats=(*caveats, again))
-        # Each stretch is a run of its own: for some samplers that costs more than as many steps in one.
-        stretches = [plan.training_event(steps) for steps in (*self.earlier, self.reservation.steps_begun) if steps]
-        everything = ComposedDpEvent([plan.event(0), *stretches])
-        epsilon = plan.unit_accountant().epsilon(everything, plan.delta, plan.neighbours)
+        epsilon = epsilon_of_stretches(plan, self.stretches())
         return dataclasses.replace(statement, epsilon=epsilon, generator=generator)
+
+
+def event_of_stretches(plan: DPSGD, stretches: tuple[int, ...]) -> DpEvent:
+    """What stretches of so many steps cost together.
+
+    Each is a run of its own: for some samplers that costs more than as many steps in one.
+    """
+    if len(stretches) == 1:
+        return plan.event(stretches[0])
+    return ComposedDpEvent([plan.event(0), *(plan.training_event(steps) for steps in stretches if steps)])
+
+
+def epsilon_of_stretches(plan: DPSGD, stretches: tuple[int, ...]) -> float:
+    """Epsilon of stretches of so many steps, by the plan's accountant."""
+    return plan.unit_accountant().epsilon(event_of_stretches(plan, stretches), plan.delta, plan.neighbours)
 
 
 def start(plan: DPSGD, account: Account | None, run: str, randomness: Randomness | None) -> Position:

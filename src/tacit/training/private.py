@@ -102,6 +102,10 @@ class Private:
         """How many steps have drawn their noise, or were about to: what the statement and the ledger count."""
         return self._position.steps_begun
 
+    def stretches(self, step: int | None = None) -> tuple[int, ...]:
+        """How many steps were charged up to a step of the plan, or so far; in parts where some were drawn again."""
+        return self._position.stretches(step)
+
     @property
     def engine(self) -> str:
         """The engine in use, and why; whether its step is compiled; how many examples run at once."""

@@ -22,13 +22,13 @@ import uuid
 from pathlib import Path
 from typing import Any, Self
 
-from tacit.core.errors import InputError, TacitError, UnsupportedError
+from tacit.core.errors import InputError, LedgerError, TacitError, UnsupportedError
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_count
-from tacit.ledger import Reservation
+from tacit.ledger import Account, Entry, Reservation
 from tacit.training.checkpoint import Saved, Store
 from tacit.training.explaining import Explanation, Paid, explain, note_of
-from tacit.training.fingerprint import data_fingerprint
+from tacit.training.fingerprint import Fingerprint, data_fingerprint
 from tacit.training.position import Position, reserve
 from tacit.training.run_header import Facts, Header
 from tacit.training.witness import Witness
@@ -46,6 +46,8 @@ class Checkpoint:
         keep: how many states stay, so that a damaged one does not end the run.
         resume: goes on with what the folder holds; an empty folder begins a new run.
         redraw: allows to draw steps again where they cannot be replayed, which is counted in the ledger.
+        canaries: a mark of the canaries among the records, which must not say anything of a record. The fingerprint of
+            the records ends with the key; this stays, so that nobody takes a finished run for one with other canaries.
     """
 
     folder: Path
@@ -53,6 +55,7 @@ class Checkpoint:
     keep: int = 3
     resume: bool = False
     redraw: bool = False
+    canaries: str = "none"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", Path(self.folder))
@@ -142,7 +145,8 @@ class Session:
         if begun == self._settled - self._header.first and self._settled < self._facts.plan.steps:
             if not self._facts.on_cpu:
                 self._generators = self._facts.state.generators()
-            self._header = dataclasses.replace(self._header, clean_record=self._explain(self._header).last_record)
+            # Not what the ledger's last record is now: a process that took the run up meanwhile may have written it.
+            self._header = dataclasses.replace(self._header, clean_record=self._reservation.last_record)
             self._save(self._settled)
 
     def _begin_anew(self) -> Position:
@@ -152,13 +156,14 @@ class Session:
             stretch=0,
             first=0,
             earlier=(),
+            token=uuid.uuid4().hex,
             step=0,
             clean_record=None,
             dataset=None if facts.account is None else facts.account.dataset,
             reservation=None,
             voids_guarantee=source.voids_guarantee,
             fast_randomness=source.fast,
-            fingerprint={**facts.fingerprint(), "data": data_fingerprint(facts.records, source)},
+            fingerprint=self._fingerprint(source),
         )
         try:
             return self._start_stretch(header, source)
@@ -191,8 +196,7 @@ class Session:
         if facts.account is None or not self._checkpoint.redraw:
             raise UnsupportedError(self._why_not_replayed(header, source, begun))
         if entry is not None and explanation.is_open:
-            event_for = facts.plan.training_event
-            facts.account.resume(entry.id, event_for, steps_done=begun, steps_begun=begun).commit()
+            self._resume(facts.account, entry, done=begun, begun=begun).commit()
         fast = header.fast_randomness
         fresh = Randomness(fast=fast)
         if header.voids_guarantee:
@@ -203,9 +207,10 @@ class Session:
             stretch=header.stretch + 1,
             first=header.step,
             earlier=(*header.earlier, begun),
+            token=uuid.uuid4().hex,
             clean_record=None,
             reservation=None,
-            fingerprint={**facts.fingerprint(), "data": data_fingerprint(facts.records, fresh)},
+            fingerprint=self._fingerprint(fresh),
         )
         return self._start_stretch(following, fresh)
 
@@ -225,8 +230,7 @@ class Session:
             witness.forget_from(begun)
         self._reservation = self._reserve(explanation, begun)
         if self._facts.account is not None and header.reservation is None:
-            entry = self._explain(header).entry
-            self._header = dataclasses.replace(self._header, reservation=None if entry is None else entry.id)
+            self._header = dataclasses.replace(self._header, reservation=self._entry_number(explanation))
         return Position(
             source,
             self._reservation,
@@ -242,12 +246,31 @@ class Session:
         if facts.account is None:
             return Paid(explanation.steps, done=header.done, begun=header.done)
         if entry is None:
-            note = note_of(header.run, header.stretch)
+            note = note_of(header.run, header.stretch, header.token)
             return reserve(facts.plan, explanation.steps, facts.account, facts.run, note)
         if explanation.is_open:
-            event_for = facts.plan.training_event
-            return facts.account.resume(entry.id, event_for, steps_done=header.done, steps_begun=begun)
+            return self._resume(facts.account, entry, done=header.done, begun=begun)
         return Paid(explanation.steps, done=header.done, begun=begun)
+
+    def _entry_number(self, explanation: Explanation) -> int | None:
+        """The number of the stretch's entry, which is the first one of its name.
+
+        A second one is made where two processes begin with copies of one folder, and so with one key, before either
+        has reserved. Whoever comes second then draws nothing.
+        """
+        entry = self._explain(self._header).entry
+        if entry is not None and explanation.entry is None and entry.id != self._reservation.last_record:
+            self._reservation.release()
+            raise LedgerError(
+                f"checkpoint of run {self._header.run}: another process has begun it from a copy of the folder, as "
+                f"entry {entry.id}. Let one process go on, or start a new run in another folder."
+            )
+        return None if entry is None else entry.id
+
+    def _resume(self, account: Account, entry: Entry, *, done: int, begun: int) -> Reservation:
+        """Takes an entry up as it was when it was explained: a process that lives may have raised its mark since."""
+        event_for = self._facts.plan.training_event
+        return account.resume(entry.id, event_for, steps_done=done, steps_begun=begun, last_record=entry.last_record)
 
     def _explain(self, header: Header) -> Explanation:
         return explain(
@@ -255,6 +278,7 @@ class Session:
             dataset=header.dataset,
             run=header.run,
             stretch=header.stretch,
+            token=header.token,
             reservation=header.reservation,
             done=header.done,
             steps=self._facts.plan.steps - header.first,
@@ -265,18 +289,24 @@ class Session:
         packed, tensors = self._facts.state.capture(self._generators)
         self._store.write(self._header.stretch, step, Saved(self._header.to_json(packed), tensors))
 
+    def _fingerprint(self, source: Randomness | None) -> Fingerprint:
+        """What the run is told by. That of the records needs the run's key."""
+        found = {**self._facts.fingerprint(), "canaries": self._checkpoint.canaries}
+        return found if source is None else {**found, "data": data_fingerprint(self._facts.records, source)}
+
     def _check_same_run(self, header: Header, source: Randomness | None) -> bool:
         """Refuses another run's checkpoint; true where steps may be replayed to the last bit."""
         facts = self._facts
-        now = facts.fingerprint()
-        if source is not None:
-            now["data"] = data_fingerprint(facts.records, source)
-        differing = [part for part, digest in now.items() if header.fingerprint.get(part) != digest]
+        now = self._fingerprint(source)
+        saved = {"canaries": self._checkpoint.canaries, **header.fingerprint}  # older states do not tell
+        differing = [part for part, digest in now.items() if saved.get(part) != digest]
         changed = [part for part in differing if part != "machine"]
         if changed or header.step > facts.plan.steps:
+            remedy = "Resume with what the run was started with, or start a new run in another folder."
+            if "canaries" in changed:
+                remedy += " What --canaries planted is kept in the run's folder: name that with --out."
             raise InputError(
-                f"checkpoint: it is of another run, since {', '.join(changed) or 'the plan'} changed. Resume with what "
-                "the run was started with, or start a new run in another folder."
+                f"checkpoint: it is of another run, since {', '.join(changed) or 'the plan'} changed. {remedy}"
             )
         return facts.on_cpu and not differing and source is not None
 

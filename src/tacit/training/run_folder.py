@@ -6,6 +6,7 @@ import datetime
 import os
 import platform
 import sys
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,15 @@ class RunFolder:
         """Takes the folder away again where nothing was written to it."""
         with contextlib.suppress(OSError):
             self.path.rmdir()
+
+    @contextlib.contextmanager
+    def dropped_if_empty(self) -> Iterator[None]:
+        """What fails or is stopped in here leaves no empty folder behind."""
+        try:
+            yield
+        except BaseException:
+            self.remove_if_empty()
+            raise
 
     def write_run(self, record: dict[str, Any]) -> None:
         """Writes run.json in one piece: readers see the old one or the new one."""

@@ -47,18 +47,20 @@ class Header:
     Attributes:
         run: a random name, by which the ledger's entries are found.
         stretch, first, earlier: as in `Position`.
+        token: a random name of the stretch; empty in older states.
         step: how many steps of the plan are done.
         clean_record: the last record of the ledger's entry when the run stopped in order after this state, with no
             noise drawn since (0 without a ledger); None where the run went on, or may have.
         dataset, reservation: the ledger's account and entry.
         voids_guarantee, fast_randomness: whether the noise comes from a fixed seed, and whether in the fast mode.
-        fingerprint: see `Facts.fingerprint`, and ``data``.
+        fingerprint: see `Facts.fingerprint`, and ``data`` and ``canaries``.
     """
 
     run: str
     stretch: int
     first: int
     earlier: tuple[int, ...]
+    token: str
     step: int
     clean_record: int | None
     dataset: str | None
@@ -80,7 +82,8 @@ class Header:
     def from_json(cls, values: dict[str, Any]) -> "Header":
         """The header of a file; refuses values of a wrong kind."""
         try:
-            values = {"clean_record": None, **values}  # older states have a mark, which does not tell as much
+            # Older states have a mark in its place, which does not tell as much, and no token.
+            values = {"clean_record": None, "token": "", **values}
             header = cls(**{field.name: values[field.name] for field in dataclasses.fields(cls)})
             header = dataclasses.replace(header, earlier=tuple(header.earlier))
             counts = [header.stretch, header.first, header.step, header.step - header.first, *header.earlier]
@@ -91,6 +94,7 @@ class Header:
                 and isinstance(header.fast_randomness, bool)
                 and isinstance(values["earlier"], list)
                 and isinstance(header.run, str)
+                and isinstance(header.token, str)
                 and (header.dataset is None or isinstance(header.dataset, str))
                 and isinstance(header.fingerprint, dict)
                 and len(header.earlier) == header.stretch

@@ -29,4 +29,4 @@ def release_gradient(
 def release_captured(launch: Launch, reservation: Reservation, randomness: Randomness, step: int) -> None:
     """The same where sum, noise and update are one launch: the ledger then records before the sum is taken."""
     reservation.before_noise(step)
-    launch(randomness.device_key("noise", step))
+    launch(randomness.noise_key(step))

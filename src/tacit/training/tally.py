@@ -42,6 +42,11 @@ class Tally:
         self._opened.append(_Opened(private, private.steps_done, private.steps_begun))
 
     @property
+    def latest(self) -> Private:
+        """The model that trains now."""
+        return self._opened[-1].private
+
+    @property
     def went_on(self) -> bool:
         """Whether this process may have drawn any noise. Where not, what an earlier one stated still holds."""
         return any(opened.went_on for opened in self._opened)
@@ -49,7 +54,7 @@ class Tally:
     @property
     def steps_done(self) -> int:
         """How many steps the last model is known to have begun."""
-        return self._opened[-1].private.steps_begun
+        return self.latest.steps_begun
 
     def results(self) -> list[FitResult]:
         """All that began: those that finished, and the one that did not with no less than it may have drawn."""
@@ -57,11 +62,11 @@ class Tally:
         return [*self.finished, *(self._so_far(opened.private) for opened in unfinished)]
 
     def _so_far(self, private: Private) -> FitResult:
-        statement, steps = private.statement(), private.steps_begun
-        if self._past_unknown and steps < self._plan.steps:
-            whole, steps = self._plan.statement(), self._plan.steps
+        statement, stretches = private.statement(), private.stretches()
+        if self._past_unknown and sum(stretches) < self._plan.steps:
+            whole, stretches = self._plan.statement(), (self._plan.steps,)
             caveats = (*statement.caveats, _ALL_COUNTED)
             statement = dataclasses.replace(
                 statement, epsilon=whole.epsilon, mechanism=whole.mechanism, caveats=caveats
             )
-        return FitResult(private.model, statement, steps, private.engine)
+        return FitResult(private.model, statement, stretches, private.engine)

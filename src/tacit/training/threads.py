@@ -21,12 +21,27 @@ def threads_for(model: nn.Module, lot: int, *, copies: int = 1) -> Iterator[None
         lot: how many examples a step has.
         copies: how many such models step at once.
     """
-    parameters = list(model.parameters())
-    dense = all(parameter.dim() <= 2 for parameter in parameters)  # a convolution does far more with each parameter
+    with one_thread() if _is_small(model, lot * copies) else contextlib.nullcontext():
+        yield
+
+
+def threads_worth(model: nn.Module, lot: int, *, copies: int = 1) -> int:
+    """How many threads `threads_for` leaves."""
+    return 1 if _is_small(model, lot * copies) else torch.get_num_threads()
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch's operations on one thread within, also in threads that are started there."""
     before = torch.get_num_threads()
-    if dense and sum(parameter.numel() for parameter in parameters) * lot * copies <= _SMALL_STEP:
-        torch.set_num_threads(1)
+    torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def _is_small(model: nn.Module, examples: int) -> bool:
+    parameters = list(model.parameters())
+    dense = all(parameter.dim() <= 2 for parameter in parameters)  # a convolution does far more with each parameter
+    return dense and sum(parameter.numel() for parameter in parameters) * examples <= _SMALL_STEP
