@@ -9,17 +9,22 @@ import torch
 from scipy import stats
 from torch import nn
 
-from tacit.auditing.black_box import CanaryEvidence, audit_canaries, record_scores
+from tacit.auditing.attacks import losses
+from tacit.auditing.black_box import (
+    CanaryEvidence,
+    audit_canaries,
+    error_confidences,
+    record_confidences,
+    record_scores,
+)
 from tacit.auditing.canaries import plant
 from tacit.auditing.experiment import AuditExperiment, AuditSettings, unlike_the_others
 from tacit.auditing.findings import Attack, Claim, Finding
 from tacit.auditing.lower_bounds import one_run_bound
-from tacit.auditing.released import audit_released, records_at_hand, released_model
 from tacit.auditing.roc import Roc
 from tacit.core.errors import InputError
 from tacit.core.randomness import Randomness
-from tacit.datasets import DataSet, Split, load
-from tacit.training import RunFolder
+from tacit.datasets import DataSet, Split
 
 DELTA = 1e-6
 
@@ -77,20 +82,6 @@ def test_coins_that_fell_alike_are_refused():
             audit_canaries(nn.Linear(8, 3), dataclasses.replace(planting, included=coins), delta=DELTA)
 
 
-def test_records_that_the_canaries_were_not_made_for_are_refused():
-    digits = load("digits")
-    planting = plant(digits, 20, "blank", Randomness(unsafe_seed=0))[1]
-    assert len(records_at_hand("digits", planting).train) == len(digits.train)
-    beyond = torch.cat([planting.places[:-1], torch.tensor([len(digits.train)])])
-    for changes in (
-        {"places": beyond},
-        {"shape": {**planting.shape, "classes": 11}},
-        {"shape": {**planting.shape, "input_shape": [1, 28, 28]}},
-    ):
-        with pytest.raises(InputError, match=r"dataset='digits': its records are not those"):
-            records_at_hand("digits", dataclasses.replace(planting, **changes))
-
-
 def randomised_responses(models, canaries, epsilon, seed):
     """What models of a mechanism that is epsilon-private for every coin say, and the coins."""
     stream = np.random.default_rng(seed)
@@ -124,45 +115,15 @@ def test_scores_of_a_regression_are_minus_its_errors():
     inputs = torch.tensor([[1.0, 2.0], [0.0, 1.0], [math.inf, -math.inf]])
     scores = record_scores(model, inputs, torch.tensor([3.0, -1.0, 0.0]))
     assert scores.tolist() == [0.0, -4.0, -math.inf]
+    odds = record_confidences(model, inputs, torch.tensor([3.0, -1.0, 0.0]))
+    assert odds[0] > odds[1] > odds[2]
+    assert np.isfinite(odds).all()
 
 
-def test_a_released_model_is_read_back_or_refused(tmp_path):
-    torch.manual_seed(1)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(8, 3))
-    RunFolder(tmp_path).save_model(model)
-    shape = {"input_shape": [8], "classes": 3, "columns": []}
-    again = released_model(tmp_path / "model.safetensors", "linear", shape)
-    inputs = torch.randn(5, 8)
-    assert torch.equal(again(inputs), model(inputs))
-    with pytest.raises(InputError, match="cannot be read as a linear"):
-        released_model(tmp_path / "model.safetensors", "linear", {**shape, "classes": 4})
-    with pytest.raises(InputError, match="cannot be read"):
-        released_model(tmp_path / "none.safetensors", "linear", shape)
-
-
-@pytest.mark.parametrize(("kind", "private"), [("blank", False), ("mislabelled", True)])
-def test_records_are_attacked_by_whether_they_were_trained_on(kind, private):
-    before = data()
-    planted, planting = plant(before, 50, kind, Randomness(unsafe_seed=4))
-    found = audit_released(Memory(planted.train, 3), planting, Claim(1.0, DELTA), before)
-    (attack,) = found.attacks
-    assert attack.roc.auc().value == 1.0  # every trained record is known, and no other
-    assert len(attack.roc.members) == 150
-    gave_way = 50 if kind == "blank" else int((~planting.included).sum())
-    assert len(attack.roc.non_members) == 200 + gave_way
-    assert found.refuted
-    values = found.to_dict()
-    assert not values["by_coins"]
-    assert not any("ceiling" in point for point in values["attacks"][0]["tpr_at_fpr"])  # of a split no coin dealt
-    assert values["auc"] == 1.0
-    assert values["tpr_at_fpr"] == {"0.01": 1.0, "0.001": 1.0, "0.0001": 1.0}
-    assert ("epsilon_lower" in values["private"]) is private  # people's inputs make it so
-    assert {"auc", "tpr_at_fpr", "attacks"} <= set(values["private"])
-    assert set(values["private"]) <= values.keys()
-    without = audit_released(Memory(planted.train, 3), planting, Claim(1.0, DELTA), None).to_dict()
-    assert without["auc"] is None
-    assert without["tpr_at_fpr"] is None
-    assert without["epsilon_lower"] == values["epsilon_lower"]
+def test_the_loss_of_a_regressions_odds_is_its_squared_error():
+    errors = np.array([1e-9, 1e-3, 0.2, 1.0, 4.0, 50.0])
+    assert losses(error_confidences(errors)) == pytest.approx(errors, rel=1e-9)
+    assert np.isfinite(error_confidences(np.array([0.0, math.inf, math.nan]))).all()
 
 
 def finding(claim, scores, coins):
@@ -188,12 +149,13 @@ def test_a_claim_is_refuted_only_by_a_bound_above_it():
 def test_curves_begin_where_the_non_members_can_tell_and_shares_add_up():
     stream = np.random.default_rng(0)
     drawn = finding(Claim(1.0, 1e-5), stream.standard_normal(100), stream.random(100) < 0.5).drawn()
-    curve = np.array(drawn["curves"][0]["tpr"])
+    curve = np.array(drawn["attack_scores"][0]["tpr"])
+    assert np.array_equal(curve, drawn["canary_scores"]["tpr"], equal_nan=True)
     outside = 100 - int(np.round(100 * 0.5))
     assert np.isnan(curve[np.array(drawn["fpr"]) < 0.5 / outside]).all()
     assert curve[-1] == 1.0
     assert np.diff(curve[~np.isnan(curve)]).min() >= 0
-    for histogram in drawn["histograms"]:
+    for histogram in (drawn["canary_scores"]["histogram"], drawn["attack_scores"][0]["histogram"]):
         assert sum(histogram["members"]) == pytest.approx(1)
         assert sum(histogram["non_members"]) == pytest.approx(1)
     assert drawn["ceiling"][0] == pytest.approx(math.e * 1e-4 + 1e-5, rel=1e-6)

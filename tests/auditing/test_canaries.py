@@ -160,8 +160,18 @@ def test_places_are_even_and_coins_do_not_depend_on_them():
 
 def test_two_plantings_differ_without_a_seed():
     first, second = (plant(data(1000), 200, "blank", Randomness())[1] for _ in range(2))
+    assert first.mark() != second.mark()
     assert not torch.equal(first.included, second.included)
     assert not torch.equal(first.places, second.places)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mark_says_nothing_of_coins_and_records(kind):
+    """Whoever guesses all but one coin must not be able to try it out on the mark."""
+    planting = plant(data(), 20, kind, Randomness(unsafe_seed=0))[1]
+    other = dataclasses.replace(planting, included=~planting.included, inputs=planting.inputs + 1)
+    assert other.mark() == planting.mark()
+    assert dataclasses.replace(planting, places=planting.places + 1).mark() != planting.mark()
 
 
 @pytest.mark.parametrize(
@@ -183,7 +193,7 @@ def test_refusals(changes, parts):
 
 
 def test_a_folder_without_canaries_and_a_damaged_file_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"no canaries were planted.*--canaries"):
+    with pytest.raises(InputError, match=r"is missing.*Restore it.*--canaries"):
         read_planting(tmp_path)
     planting = plant(data(), 20, "blank", Randomness())[1]
     path = tmp_path / Planting.FILE_NAME
@@ -237,7 +247,12 @@ def test_a_file_that_was_changed_is_refused_by_the_part_that_is_wrong(spoilt, tm
 
 
 def test_a_run_that_goes_on_keeps_its_canaries(tmp_path):
-    assert planting_of(tmp_path, None, None) is None
+    assert planting_of(tmp_path, None, None) is planting_of(None, None, None) is None
+    for asked in ((20, None), (None, "blank")):  # never new ones: their coins would not be those of the model
+        with pytest.raises(InputError, match=r"in its folder\. Name that with --out"):
+            planting_of(None, *asked)
+        with pytest.raises(InputError, match=f"{Planting.FILE_NAME} is missing"):
+            planting_of(tmp_path, *asked)
     (tmp_path / Planting.FILE_NAME).write_bytes(plant(data(), 20, "blank", Randomness())[1].to_bytes())
     assert len(planting_of(tmp_path, None, None)) == len(planting_of(tmp_path, 20, "blank")) == 20
     with pytest.raises(InputError, match="canaries=21"):

@@ -135,6 +135,8 @@ def test_a_claim_bounds_both_directions():
     assert ceiling(0.25, 0.0, 0.0) == 0.25
     assert ceiling(0.25, math.inf, 0.0) == 1.0
     assert ceiling(0.5, 50.0, 0.0) <= 1.0
+    assert ceiling(0.0, 1000.0, 1e-5) == 1e-5  # e to the 1000 is no float
+    assert ceiling(0.5, 1000.0, 1e-5) == 1.0
 
 
 def test_randomised_response_reaches_its_ceiling():

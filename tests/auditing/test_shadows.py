@@ -9,7 +9,7 @@ import tacit
 from tacit.auditing.attacks import ATTACKS, attack_each
 from tacit.auditing.ceilings import Ceiling
 from tacit.auditing.shadows import fair_memberships, observe, train_plain, train_private
-from tacit.core.errors import InputError
+from tacit.core.errors import InputError, UnsupportedError
 from tacit.core.randomness import Randomness
 from tacit.datasets import Split
 from tacit.training.ensemble import Fitting
@@ -52,6 +52,14 @@ def test_overfitted_models_are_caught(pool, member):
     for name in ("loss", "calibrated-loss", "lira-online-fixed", "lira-offline-fixed"):
         assert attack_each(seen, ATTACKS[name]).auc().low > 0.8, name
     assert attack_each(seen, ATTACKS["lira-online-fixed"]).tpr_at(0.01).tpr.low > 0.15
+
+
+def test_plain_models_do_not_depend_on_the_number_of_threads(pool, member, monkeypatch):
+    found = []
+    for threads in (1, 2):
+        monkeypatch.setattr("tacit.training.side_by_side.threads_worth", lambda *_, threads=threads, **__: threads)
+        found.append(train_plain(build, pool, member[:5], Fitting(steps=6))(pool.inputs))
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
 
 
 def test_models_that_were_trained_on_others_are_not_accused(pool, member):
@@ -108,6 +116,54 @@ def test_private_models_have_noise_of_their_own_even_under_a_seed(pool):
     assert all(not torch.allclose(a, b, atol=1e-3) for i, a in enumerate(noise) for b in noise[:i])
     train_private(build, pool, everyone, plan, optimizer, randomness=SEEDED)
     torch.testing.assert_close(moved[-2][0].weight, moved[0][0].weight)
+
+
+class Convolutional(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.Unflatten(1, (1, INPUTS)), nn.Conv1d(1, 2, 5), nn.Flatten(), nn.Linear(32, CLASSES))
+
+
+def test_what_cannot_be_stacked_is_trained_one_after_another_and_says_so(pool, member, monkeypatch):
+    plan = tacit.DPSGD(
+        expected_batch_size=20,
+        examples=RECORDS // 2,
+        steps=3,
+        clipping=tacit.clipping.Flat(1.0),
+        noise_multiplier=1.0,
+        delta=1e-4,
+    )
+    said: list[str] = []
+    shares: list[float] = []
+
+    def answers(made) -> torch.Tensor:
+        found = train_private(
+            made,
+            pool,
+            member[:3],
+            plan,
+            lambda model: torch.optim.SGD(model.parameters(), lr=0.5),
+            randomness=SEEDED,
+            progress=shares.append,
+            told=said.append,
+        )
+        assert shares[-1] == pytest.approx(1.0)
+        return found(pool.inputs)
+
+    answers(Convolutional)
+    assert said.pop().startswith("one after another, because they cannot be stacked: convolution")
+    for threads in (1, 2):
+        monkeypatch.setattr("tacit.training.side_by_side.threads_worth", lambda *_, threads=threads, **__: threads)
+        stacked = answers(build)
+        assert said.pop() == "all at once"
+        with monkeypatch.context() as without:
+            without.setattr("tacit.auditing.shadows.PrivateEnsemble", _refused)
+            alone = answers(build)
+        assert said.pop().endswith("for a test")
+        torch.testing.assert_close(stacked, alone, rtol=1e-3, atol=1e-4)
+
+
+def _refused(*_: object, **__: object) -> None:
+    raise UnsupportedError("for a test")
 
 
 def test_views_are_further_queries(pool, member):

@@ -4,16 +4,21 @@ import dataclasses
 import json
 import shutil
 import stat
+from unittest import mock
 
 import pytest
 import torch
 from command_line import refusal, run_tacit
 
 from tacit.auditing.canaries import Planting, read_planting
-from tacit.datasets import load
+from tacit.auditing.run_folders import read_released
+from tacit.datasets import load, load_table
+from tacit.datasets.tables.origin import TableOrigin
+from tacit.models import build
 from tacit.training import RunFolder
 
 TRAIN = ("train", "digits", "--model", "linear", "--steps", "15", "--batch-size", "256")
+REFERENCED = ("calibrated-loss", "lira-offline-fixed", "lira-offline")
 QUICK = ("--model", "linear", "--steps", "3", "--canaries", "30", "--shadows", "4", "--plain-epochs", "1")
 
 
@@ -56,12 +61,16 @@ def test_which_canaries_were_there_is_for_the_owner_alone(planted):
 
 def test_a_run_is_audited(planted):
     folder, trained = planted
-    found = told("audit", str(folder))
+    found = told("audit", str(folder), "--shadows", "8")
     assert found["epsilon_claimed"] == pytest.approx(trained["epsilon"])
     assert 0 <= found["epsilon_lower"] <= found["epsilon_largest"]
     assert found["confidence"] == 0.95
     assert found["canaries"] == {"kind": "adversarial", "count": 200, "coins": 200}
     assert 0.3 < found["auc"] < 0.7
+    assert (found["shadows"], found["shadow_model"]) == (8, "linear")
+    assert [attack["name"] for attack in found["attacks"]] == [*REFERENCED, "loss"]
+    assert found["auc"] == found["attacks"][0]["auc"]["value"]
+    assert not any("ceiling" in point for attack in found["attacks"] for point in attack["tpr_at_fpr"])
     assert set(found["tpr_at_fpr"]) == {"0.01", "0.001", "0.0001"}
     assert "epsilon_lower" not in found["private"]
     assert {"auc", "tpr_at_fpr"} <= set(found["private"])
@@ -91,6 +100,7 @@ def test_a_run_that_leaks_more_than_it_says_is_refuted(planted, tmp_path):
     prose = run_tacit("audit", str(tmp_path)).stdout
     for part in ("claimed epsilon", "audited epsilon", "could have shown", "refuted", "for the owner of the data"):
         assert part in prose
+    assert "accused in at most 5 of 100 audits" in " ".join(prose.split())
     found = json.loads((tmp_path / "private-audit.json").read_text())
     assert found["refuted"]
     assert found["epsilon_lower"] > 0.25
@@ -106,18 +116,145 @@ def test_a_run_without_noise_has_no_claim(tmp_path):
     assert found["page"] == str(tmp_path / "elsewhere" / "private-audit.html")
 
 
+def people(table, target):
+    return str(table / "people.csv"), "--target", target, "--schema", str(table / "people.toml")
+
+
 @pytest.mark.parametrize("target", ["employed", "age"])
-def test_a_table_is_audited_by_its_canaries(table, target):
-    arguments = (str(table / "people.csv"), "--target", target, "--schema", str(table / "people.toml"))
-    told("train", *arguments, "--steps", "5", "--canaries", "40", "--canary-kind", "blank", "--out", str(table / "run"))
-    found = told("audit", str(table / "run"))
-    prose = run_tacit("audit", str(table / "run")).stdout
-    assert "The bound may be published" in prose
-    assert "no budget paid for" not in prose
-    assert found["auc"] is None
+def test_a_table_is_audited_by_its_canaries_and_its_rows(table, target):
+    run = str(table / "run")
+    told("train", *people(table, target), "--steps", "5", "--canaries", "40", "--canary-kind", "blank", "--out", run)
+    assert stat.S_IMODE((table / "run" / TableOrigin.FILE_NAME).stat().st_mode) == 0o600
+    found = told("audit", run, "--shadows", "4")
+    assert [attack["name"] for attack in found["attacks"]] == [*REFERENCED, "loss"]
+    assert found["attacks"][0]["members"] == 160 - 40
+    assert found["attacks"][0]["non_members"] == 40 + 40
+    assert 0 < found["auc"] < 1
     assert found["canaries"]["kind"] == "blank"
     assert found["epsilon_lower"] <= found["epsilon_claimed"]
+    assert {"auc", "attacks"} <= set(found["private"])
+    assert "epsilon_lower" not in found["private"]
+    prose = run_tacit("audit", run, "--shadows", "0").stdout
+    assert "no budget paid for" in prose
     assert "is a table" in refusal("audit", str(table / "people.csv"))
+    (table / "people.csv").unlink()
+    prose = run_tacit("audit", run).stdout
+    assert "Records were not at hand" in prose
+    assert "The bound may be published" in prose
+    assert "no budget paid for" not in prose
+    assert told("audit", run)["auc"] is None
+    assert "shadows=8: the records of the run are not at hand" in refusal("audit", run, "--shadows", "8")
+
+
+def test_rows_of_a_table_that_are_learned_by_heart_are_found_out(table):
+    """Labels by the toss of a coin can only be known by heart; the model is put in the place of the run's."""
+    stream, names = torch.Generator().manual_seed(0), [f"n{number}" for number in range(12)]
+    labels = (torch.rand(300, generator=stream) < 0.5).int().tolist()
+    numbers = torch.rand(300, len(names), generator=stream).tolist()
+    lines = [",".join([*map(str, row), str(label)]) for row, label in zip(numbers, labels, strict=True)]
+    (table / "people.csv").write_text("\n".join([",".join([*names, "employed"]), *lines]) + "\n", encoding="utf-8")
+    columns = [f'[columns.{name}]\ntype = "number"\nlower = 0\nupper = 1\n' for name in names]
+    (table / "people.toml").write_text("\n".join([*columns, '[columns.employed]\ntype = "boolean"\n']))
+    told("train", *people(table, "employed"), "--steps", "2", "--model", "mlp", "--out", str(table / "run"))
+    torch.manual_seed(0)
+    split = load_table(table / "people.csv", "employed", table / "people.toml").train
+    model = build("mlp", split.inputs.shape[1:], 2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
+    for _ in range(500):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(split.inputs), split.targets).backward()
+        optimizer.step()
+    RunFolder(table / "run").save_model(model)
+    found = told("audit", str(table / "run"), "--unsafe-seed", "1")
+    assert found["auc"] > 0.65  # half of the rest are right by chance, which leaves 0.75
+    assert found["epsilon_lower"] == found["epsilon_largest"] == 0
+    assert found["canaries"] is None
+    assert not found["refuted"]
+    assert told("audit", str(table / "run"), "--unsafe-seed", "1")["attacks"] == found["attacks"]
+
+
+def test_the_table_of_a_run_may_have_moved_but_not_changed(table):
+    run = str(table / "run")
+    told("train", *people(table, "employed"), "--steps", "2", "--out", run)
+    moved = table / "moved.csv"
+    shutil.move(table / "people.csv", moved)
+    line = refusal("audit", run)
+    assert "people.csv" in line
+    assert "--table" in line
+    assert told("audit", run, "--table", str(moved), "--shadows", "0")["attacks"][0]["members"] == 160
+    moved.write_text(moved.read_text(encoding="utf-8") + "20,Bonn,1\n", encoding="utf-8")
+    assert "is not the file that the run read" in refusal("audit", run, "--table", str(moved))
+
+
+@pytest.mark.parametrize(
+    ("target", "options"), [("employed", ()), ("age", ("--method", "functional", "--delta", "0", "--features", "city"))]
+)
+def test_a_linear_fit_is_attacked(table, target, options):
+    folder = table / "fit"
+    fit = told("linear", *people(table, target), *options, "--test-fraction", "0.3", "--out", str(folder))
+    assert stat.S_IMODE((folder / TableOrigin.FILE_NAME).stat().st_mode) == 0o600
+    found = told("audit", str(folder), "--shadows", "4")
+    assert found["epsilon_claimed"] == fit["epsilon"] == 1.0
+    assert found["delta"] == fit["delta"]
+    assert [attack["name"] for attack in found["attacks"]] == [*REFERENCED, "loss"]
+    rows = load_table(table / "people.csv", target, table / "people.toml", test_fraction=0.3)
+    assert found["attacks"][0]["members"] == len(rows.train)
+    assert found["attacks"][0]["non_members"] == len(rows.test)
+    assert (found["model"], found["dataset"], found["canaries"]) == ("linear", "people.csv", None)
+    assert found["statement"] == fit["statement"]
+    assert "epsilon was not bounded" in run_tacit("audit", str(folder), "--shadows", "0").stdout
+
+
+def test_a_linear_fit_is_attacked_by_the_scores_that_it_released(table):
+    """The layer that is read back says what the published coefficients say, row by row."""
+    folder = table / "fit"
+    release = told("linear", *people(table, "employed"), "--out", str(folder))["release"]
+    run = read_released(folder)
+    inputs = run.records.pool.inputs
+    expected = inputs.double().numpy() @ release["slopes"] + release["intercept"]
+    assert run.model(inputs).detach().numpy() == pytest.approx(expected, rel=1e-3, abs=1e-3)
+
+
+def test_a_linear_fit_whose_rows_are_not_known_is_refused(table):
+    for dealt in ((), ("--split-seed", "1")):  # the second in the place of the first
+        told("linear", *people(table, "employed"), *dealt, "--out", str(table / "shuffled"))
+    line = refusal("audit", str(table / "shuffled"))
+    assert "does not say where its rows came from" in line
+    assert "--split-seed" in line
+    told("linear", *people(table, "employed"), "--out", str(table / "fit"))
+    path = table / "fit" / "model.json"
+    release = json.loads(path.read_text())
+    for changes, said in (
+        ({"slopes": [1.0]}, "holds no linear fit of its table"),
+        ({"features": ["age"]}, "its features are not those of"),
+        ({"statement": None}, "has no statement"),
+    ):
+        path.write_text(json.dumps({**release, **changes}))
+        assert said in refusal("audit", str(table / "fit"))
+
+
+def test_a_run_of_pate_is_attacked(tmp_path):
+    folder = str(tmp_path / "pate")
+    ways = ("--teachers", "20", "--queries", "20", "--student", "supervised", "--public", "last")
+    run = told("pate", "digits", *ways, "--out", folder)
+    found = told("audit", folder, "--shadows", "4")
+    assert found["epsilon_claimed"] == pytest.approx(run["epsilon_data_independent"])
+    assert found["attacks"][0]["members"] == len(load("digits").train)
+    public = json.loads((tmp_path / "pate" / "run.json").read_text())["plan"]["public_inputs"]
+    assert found["attacks"][0]["non_members"] == len(load("digits").test) - public
+    assert (found["model"], found["dataset"], found["canaries"]) == ("mlp", "digits", None)
+    assert "table='x.csv'" in refusal("audit", folder, "--table", "x.csv")
+
+
+def test_a_run_without_canaries_is_attacked_and_bounds_nothing(tmp_path):
+    told(*TRAIN, "--out", str(tmp_path / "run"))
+    found = told("audit", str(tmp_path / "run"), "--shadows", "0")
+    assert found["canaries"] is None
+    assert found["epsilon_lower"] == 0
+    assert [attack["name"] for attack in found["attacks"]] == ["loss"]
+    prose = run_tacit("audit", str(tmp_path / "run"), "--shadows", "4").stdout
+    assert "No canaries were planted" in prose
+    assert "lira-offline-fixed" in prose
 
 
 def test_a_run_that_goes_on_keeps_its_canaries(tmp_path):
@@ -130,6 +267,70 @@ def test_a_run_that_goes_on_keeps_its_canaries(tmp_path):
     line = refusal(*TRAIN, *ways, "--resume", "--canaries", "50")
     assert "canaries=50" in line
     assert "40" in line
+    nowhere = refusal(*TRAIN, "--canaries", "40", "--checkpoint", str(tmp_path / "saved"), "--resume", cwd=tmp_path)
+    assert "canaries=40: a run that goes on has its own, in its folder. Name that with --out" in nowhere
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    """Finished runs, each in a folder with its checkpoint beside it: two with canaries of one kind and number."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    for name, planted in (("one", ("--canaries", "40")), ("two", ("--canaries", "40")), ("none", ())):
+        told(*TRAIN, *planted, "--checkpoint", str(folder / f"saved-{name}"), "--out", str(folder / name))
+    return folder
+
+
+@pytest.mark.parametrize(("saved", "run"), [("one", "new"), ("one", "two"), ("one", "none"), ("none", "one")])
+def test_a_finished_run_is_not_taken_for_one_with_other_canaries(checkpoints, tmp_path, saved, run):
+    """Its record would tell of coins that the model was not trained by, or of none."""
+    folder = shutil.copytree(checkpoints, tmp_path / "copy")
+    before = {path: path.read_bytes() for path in folder.glob("*/*.*")}
+    line = refusal(*TRAIN, "--checkpoint", str(folder / f"saved-{saved}"), "--resume", "--out", str(folder / run))
+    assert "it is of another run, since canaries changed" in line
+    assert "What --canaries planted is kept in the run's folder: name that with --out." in line
+    assert not (folder / "new").exists()
+    assert {path: path.read_bytes() for path in folder.glob("*/*.*")} == before
+    told(*TRAIN, "--checkpoint", str(folder / f"saved-{saved}"), "--resume", "--out", str(folder / saved))
+
+
+@pytest.mark.parametrize("key_is_gone", [False, True])
+def test_an_interrupted_run_does_not_go_on_without_its_canaries(tmp_path, monkeypatch, key_is_gone):
+    """Without its key the records cannot be told by their fingerprint, and a redrawn run would train on others."""
+    book, saved = str(tmp_path / "budget.sqlite"), tmp_path / "saved"
+    made = run_tacit("ledger", "create", book, "--dataset", "digits", "--epsilon", "20", "--delta", "1e-5")
+    assert made.returncode == 0, made.stderr
+    ways = (*TRAIN, "--ledger", book, "--checkpoint", str(saved))
+    with monkeypatch.context() as patch:
+        patch.setattr("tacit.training.experiment.evaluate", mock.Mock(side_effect=KeyboardInterrupt))
+        stopped = run_tacit(*ways, "--canaries", "40", "--out", str(tmp_path / "run"))
+    assert stopped.returncode == 130, stopped.stderr
+    if key_is_gone:
+        (saved / "0" / "key").unlink()
+    line = refusal(*ways, "--resume", "--redraw", "--out", str(tmp_path / "other"))
+    assert f"since canaries{'' if key_is_gone else ', data'} changed" in line
+    assert not (tmp_path / "other").exists()
+    told(*ways, "--resume", "--redraw", "--out", str(tmp_path / "run"))
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["plan"]["canaries"]["count"] == 40
+
+
+def test_a_run_on_a_table_that_goes_on_keeps_where_its_rows_came_from(table):
+    """Another table would make others members. A finished run reads no row again, and so does not notice."""
+    rows = (table / "people.csv").read_text(encoding="utf-8")
+    (table / "other.csv").write_text(rows.replace("Bonn", "Köln", 1), encoding="utf-8")
+    ways = (*people(table, "employed")[1:], "--steps", "3", "--checkpoint", str(table / "saved"))
+    told("train", str(table / "people.csv"), *ways, "--out", str(table / "run"))
+    before = (table / "run" / TableOrigin.FILE_NAME).read_bytes()
+    run_tacit("train", str(table / "other.csv"), *ways, "--out", str(table / "run"), "--resume")
+    assert (table / "run" / TableOrigin.FILE_NAME).read_bytes() == before
+
+
+def test_a_training_that_is_refused_leaves_no_private_file_behind(table):
+    ways = (*people(table, "employed"), "--checkpoint", str(table / "saved"))
+    told("train", *ways, "--steps", "3", "--out", str(table / "run"))
+    line = refusal("train", *ways, "--steps", "4", "--resume", "--out", str(table / "other"))
+    assert "it is of another run, since plan changed" in line
+    assert not (table / "other").exists()
 
 
 def test_a_refused_budget_leaves_no_canaries_behind(tmp_path):
@@ -172,6 +373,7 @@ def test_a_data_set_is_audited_with_plain_and_private_models(tmp_path):
         (("audit", "digits", "--canaries", "1000"), ("canaries=1000", "half of the 1438")),
         (("audit", "digits", "--canary-kind", "yellow"), ("canary_kind='yellow'", "mislabelled")),
         (("audit", "digits", "--shadows", "1"), ("shadows=1", "at least 4")),
+        (("audit", "digits", "--table", "x.csv"), ("table='x.csv'", "Leave it out")),
         (("audit", "digits", "--confidence", "95"), ("confidence=95", "0.95")),
         (("audit", "digits", "--model", "llm"), ("model='llm'",)),
         (("audit", "digits", "--device", "cuda"), ("cuda", "--device cpu")),
@@ -199,29 +401,39 @@ def test_the_folder_to_write_to_is_looked_at_before_the_model_is(planted, tmp_pa
     planting = read_planting(folder)
     alike = dataclasses.replace(planting, included=torch.ones_like(planting.included))
     (copy / Planting.FILE_NAME).write_bytes(alike.to_bytes())
-    assert "canaries=200: all of them were trained on" in refusal("audit", str(copy))
+    for out in ((), ("--out", str(tmp_path / "audit"))):
+        assert "canaries=200: all of them were trained on" in refusal("audit", str(copy), *out)
+    assert not (tmp_path / "audit").exists()  # nothing was written to it
     (tmp_path / "file").write_text("")
     assert "cannot be written" in refusal("audit", str(copy), "--out", str(tmp_path / "file" / "audit"))
 
 
 def test_folders_that_cannot_be_audited_are_refused(planted, tmp_path):
     folder, _ = planted
-    for content in (None, json.dumps({"schema": 1, "teachers": 10})):  # nothing, and what another command left
+    for content in (None, json.dumps({"schema": 1, "kind": "noise prior"})):  # nothing, and what another command left
         if content:
             (tmp_path / "run.json").write_text(content)
         line = refusal("audit", str(tmp_path), "--out", str(tmp_path / "audit"))
-        assert "no canaries were planted" in line
-        assert "reads runs of tacit train" in line
+        assert "holds no run that can be attacked" in line
+        assert "reads the folders of tacit train, tacit pate and tacit linear --out" in line
+    (tmp_path / "run.json").write_text("{")
+    assert "run.json: cannot be read" in refusal("audit", str(tmp_path))
     (tmp_path / "run.json").write_bytes((folder / "run.json").read_bytes())
     line = refusal("audit", str(tmp_path))
-    assert "no canaries were planted" in line
-    assert "--canaries" in line
+    assert f"{Planting.FILE_NAME} is missing" in line
     (tmp_path / Planting.FILE_NAME).write_bytes((folder / Planting.FILE_NAME).read_bytes())
     assert "model.safetensors" in refusal("audit", str(tmp_path))
     (tmp_path / "file").write_text("")
     assert "cannot be written" in refusal("audit", str(folder), "--out", str(tmp_path / "file" / "audit"))
-    assert "confidence=95" in refusal("audit", str(folder), "--confidence", "95", "--out", str(tmp_path / "audit"))
+    for option, value, said in (
+        ("--confidence", "95", "confidence=95"),
+        ("--shadows", "3", "shadows=3: must be at least 4"),
+        ("--shadows", "-1", "shadows=-1"),
+        ("--table", "x.csv", "table='x.csv'"),
+        ("--model", "llm", "model='llm'"),
+        ("--epsilon", "2", "epsilon=2.0: "),
+        ("--records", "50", "records=50"),
+        ("--steps", "2", "Leave it out"),
+    ):
+        assert said in refusal("audit", str(folder), option, value, "--out", str(tmp_path / "audit"))
     assert not (tmp_path / "audit").exists()
-    line = refusal("audit", str(folder), "--epsilon", "2")
-    assert "epsilon=2.0" in line
-    assert "Leave it out" in line

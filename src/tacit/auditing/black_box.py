@@ -16,6 +16,8 @@ from tacit.auditing.roc import Roc
 from tacit.core.errors import InputError
 from tacit.training.evaluation import regression_loss
 
+_LEAST_ERROR, _LARGEST_ERROR = 1e-12, 1e6  # targets lie in [-1, 1]
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CanaryEvidence:
@@ -97,8 +99,31 @@ def record_scores(model: nn.Module, inputs: Tensor, targets: Tensor) -> FloatArr
     """
     if not targets.dtype.is_floating_point:
         return model_confidences(model, inputs, targets)
+    found: FloatArray = -np.nan_to_num(_squared_errors(model, inputs, targets), nan=np.inf, posinf=np.inf)
+    return found
+
+
+def record_confidences(model: nn.Module, inputs: Tensor, targets: Tensor) -> FloatArray:
+    """The same as finite log odds, which can be compared with those of other models: see `error_confidences`."""
+    if not targets.dtype.is_floating_point:
+        return model_confidences(model, inputs, targets)
+    return error_confidences(_squared_errors(model, inputs, targets))
+
+
+def error_confidences(errors: FloatArray) -> FloatArray:
+    r"""Squared errors e as log odds :math:`\phi = \log p / (1 - p)` of :math:`p = e^{-e}`.
+
+    So a regression is attacked as a classification is: the loss of these odds, :math:`\log(1 + e^{-\phi})`, is the
+    squared error itself. An error that is not finite is taken as a very large one.
+    """
+    finite = np.nan_to_num(errors, nan=_LARGEST_ERROR, posinf=_LARGEST_ERROR)
+    kept = np.clip(finite, _LEAST_ERROR, _LARGEST_ERROR)
+    found: FloatArray = -(kept + np.log(-np.expm1(-kept)))
+    return found
+
+
+@torch.no_grad()
+def _squared_errors(model: nn.Module, inputs: Tensor, targets: Tensor) -> FloatArray:
     model.eval()
-    with torch.no_grad():
-        errors = regression_loss(model, inputs, targets).double().numpy()
-    found: FloatArray = -np.nan_to_num(errors, nan=np.inf, posinf=np.inf)
+    found: FloatArray = regression_loss(model, inputs, targets).double().numpy()
     return found

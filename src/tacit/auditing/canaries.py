@@ -34,6 +34,7 @@ from tacit.core.privacy import Neighbours
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_choice, check_count
 from tacit.datasets import DataSet, Split
+from tacit.training.fingerprint import digest_text
 
 DEFAULT_KIND = "adversarial"
 FEWEST = 10
@@ -89,6 +90,10 @@ class Planting:
         """What a run's record may say: the kind and how many, never which."""
         return {"kind": self.kind, "count": len(self)}
 
+    def mark(self) -> str:
+        """A digest that tells this planting from others. Places are drawn without a look at any record or coin."""
+        return digest_text(f"{self.kind} {self.places.tolist()}")
+
     def to_bytes(self) -> bytes:
         """As a safetensors file."""
         tensors = {name: getattr(self, name).contiguous() for name in _TENSORS}
@@ -142,14 +147,19 @@ def plant(
         inputs=inputs.to(data.train.inputs.dtype),
         targets=targets.to(data.train.targets.dtype),
         included=torch.from_numpy(stream.random(count) < 0.5),
-        shape={
-            "input_shape": list(data.input_shape),
-            "classes": data.classes,
-            "task": data.task,
-            "columns": [list(column) for column in data.columns],
-        },
+        shape=shape_of(data),
     )
     return planting.plant(data), planting
+
+
+def shape_of(data: DataSet) -> dict[str, Any]:
+    """What a network must know to be built for these data, as plain JSON values."""
+    return {
+        "input_shape": list(data.input_shape),
+        "classes": data.classes,
+        "task": data.task,
+        "columns": [list(column) for column in data.columns],
+    }
 
 
 def _mislabelled(data: DataSet, places: Tensor, stream: np.random.Generator) -> tuple[Tensor, Tensor]:
@@ -210,8 +220,8 @@ def read_planting(folder: Path) -> Planting:
     path = folder / Planting.FILE_NAME
     if not path.exists():
         raise InputError(
-            f"run={str(folder)!r}: no canaries were planted in it ({Planting.FILE_NAME} is missing). tacit audit reads "
-            "runs of tacit train. Train with --canaries M."
+            f"run={str(folder)!r}: {Planting.FILE_NAME} is missing, which says what its canaries were. Restore it, or "
+            "train again with --canaries M."
         )
     try:
         with safe_open(path, framework="pt") as file:
@@ -227,14 +237,24 @@ def read_planting(folder: Path) -> Planting:
     return planting
 
 
-def planting_of(folder: Path, count: int | None, kind: str | None) -> Planting | None:
+def planting_of(folder: Path | None, count: int | None, kind: str | None) -> Planting | None:
     """The canaries of a run that goes on; None where it has none.
 
     Args:
-        folder: of the run.
+        folder: of the run; None where it was not named.
         count, kind: what was asked for now, which must be what the run has; None takes what it has.
+
+    Raises:
+        InputError: canaries are asked for that the folder does not hold. New ones would have coins that the model was
+            not trained by, and an audit of them would find nothing, whatever leaks.
     """
-    if count is None and not (folder / Planting.FILE_NAME).exists():
+    wanted = [f"{name}={value!r}" for name, value in (("canaries", count), ("canary_kind", kind)) if value is not None]
+    if folder is None and wanted:
+        raise InputError(
+            f"{', '.join(wanted)}: a run that goes on has its own, in its folder. Name that with --out, or start anew "
+            "without --resume."
+        )
+    if folder is None or (not wanted and not (folder / Planting.FILE_NAME).exists()):
         return None
     planting = read_planting(folder)
     for name, asked, found in (("canaries", count, len(planting)), ("canary_kind", kind, planting.kind)):

@@ -27,6 +27,7 @@ from tacit.core.privacy import Budget, Neighbours
 
 _EPSILONS = np.concatenate([np.arange(40) / 10, np.geomspace(4.0, 40.0, 25)])
 _NEVER = 1e-12  # a chance that no rate shows
+_LARGEST_EXPONENT = 700.0  # e to the power of more is no float64, and no rate above 0 keeps under 1 before
 
 
 def ceiling(fpr: float, epsilon: float, delta: float) -> float:
@@ -77,6 +78,6 @@ class Ceiling:
             raise InputError(f"fprs={fprs!r}: must lie between 0 and 1.")
         epsilons = np.asarray([claim.epsilon for claim in self.claims]).reshape(-1, *(1,) * rates.ndim)
         deltas = np.asarray([claim.delta for claim in self.claims]).reshape(epsilons.shape)
-        by_adding = np.exp(epsilons) * rates + deltas
+        by_adding = np.exp(np.minimum(epsilons, _LARGEST_EXPONENT)) * rates + deltas
         by_removing = 1 - np.exp(-epsilons) * (1 - rates - deltas)
         return np.asarray(np.minimum(by_adding, by_removing).min(axis=0, initial=1.0))

@@ -1,10 +1,10 @@
 r"""The whole experiment on a data set: plain and private models side by side, under the same attacks.
 
-Records of the training split, some of whose places were given to canaries, make a pool. Every record and every canary
-joins every model by a fair coin of its own. N + 1 models are trained plainly and as many in private, by the plan's own
-code. Each model is attacked in its turn, with the N others as its shadow models; and the coins of the canaries of all
-models are guessed, which bounds epsilon from below. Beside them the plan runs once on Dirac gradients, which its noise
-protects least, seen at every step.
+Records of the training split, of a large one a random part, make a pool; some of their places are given to canaries.
+Every record and every canary joins every model by a fair coin of its own. N + 1 models are trained plainly and as many
+in private, by the plan's own code. Each model is attacked in its turn, with the N others as its shadow models; and the
+coins of the canaries of all models are guessed, which bounds epsilon from below. Beside them the plan runs once on
+Dirac gradients, which its noise protects least, seen at every step.
 
 **Why the models' coins may be counted together.** Training all models is one mechanism. A coin decides about one canary
 in one model, so that two outcomes of it differ in one record of one model's data: the mechanism has the guarantee of a
@@ -30,105 +30,27 @@ from tacit import models
 from tacit.auditing.arrays import FloatArray
 from tacit.auditing.attacks.leave_one_out import ATTACKS, attack_each
 from tacit.auditing.attacks.observations import BoolArray, Observations
+from tacit.auditing.audit_settings import AuditSettings as AuditSettings
 from tacit.auditing.black_box import CanaryEvidence
-from tacit.auditing.canaries import DEFAULT_KIND, Planting, plant
+from tacit.auditing.canaries import Planting, plant
 from tacit.auditing.findings import Attack, Claim, Finding
 from tacit.auditing.lower_bounds import LowerBound
 from tacit.auditing.shadows import Answers, fair_memberships, observe, train_plain, train_private
 from tacit.auditing.white_box import run_on_dirac_canaries
 from tacit.core.errors import InputError
 from tacit.core.randomness import Randomness
-from tacit.core.validation import check_count, check_open_unit, check_positive
 from tacit.datasets import DataSet, Split
-from tacit.plan import DEFAULT_EPSILON, DPSGD, default_delta
-from tacit.training import Settings, default_settings
+from tacit.plan import DPSGD
 from tacit.training.ensemble import Fitting
 from tacit.training.optimizers import make_optimizer
-from tacit.training.threads import threads_for
 
 STAGES = ("private models", "plain models", "attacks")
 Progress = Callable[[str, float], None]
 """Told what goes on, and the share of it that is done."""
 
-_FEWEST_SHADOWS = 4
-_CANARY_SHARE, _MOST_CANARIES = 8, 1000
 _PLAIN_BATCH = 64
 _DIRAC_CANARIES = 50_000
 _FIRST = "lira-online-fixed"  # which counts; the others are shown beside it
-
-
-@dataclasses.dataclass(frozen=True)
-class AuditSettings:
-    """What is done.
-
-    Attributes:
-        epsilon, delta: the claim of the private models.
-        training: how private models are trained. Half of the pool is trained on, in lots of half the size.
-        canaries, canary_kind: see `tacit.auditing.canaries.plant`.
-        shadows: N, the shadow models of each target.
-        plain_epochs: how often a plain model sees its records.
-        confidence: of each interval, and of the two bounds that test the claim, together.
-    """
-
-    epsilon: float
-    delta: float
-    training: Settings
-    canaries: int
-    canary_kind: str
-    shadows: int
-    plain_epochs: int
-    confidence: float
-
-    def __post_init__(self) -> None:
-        check_positive("epsilon", self.epsilon, remedy="An audit tests a claim that may be wrong, such as 2.")
-        check_open_unit("confidence", self.confidence, remedy="Usual is 0.95.")
-        check_count("shadows", self.shadows, minimum=_FEWEST_SHADOWS, remedy="Attacks take a spread from them.")
-        check_count("plain_epochs", self.plain_epochs)
-
-    @classmethod
-    def for_data(
-        cls,
-        data: DataSet,
-        *,
-        epsilon: float | None = None,
-        delta: float | None = None,
-        model: str | None = None,
-        steps: int | None = None,
-        canaries: int | None = None,
-        canary_kind: str | None = None,
-        shadows: int | None = None,
-        plain_epochs: int | None = None,
-        confidence: float = 0.95,
-    ) -> "AuditSettings":
-        """What suits a data set, by public facts about it, where nothing else is told."""
-        examples = len(data.train)
-        return cls(
-            epsilon=DEFAULT_EPSILON if epsilon is None else epsilon,
-            delta=default_delta(examples) if delta is None else delta,
-            training=default_settings(data, model).changed(model=model, steps=steps),
-            canaries=min(_MOST_CANARIES, examples // _CANARY_SHARE) if canaries is None else canaries,
-            canary_kind=canary_kind or DEFAULT_KIND,
-            shadows=16 if shadows is None else shadows,
-            plain_epochs=60 if plain_epochs is None else plain_epochs,
-            confidence=confidence,
-        )
-
-    @property
-    def bound_confidence(self) -> float:
-        """Of each of the two bounds that test the claim, so that both hold with ``confidence`` (Bonferroni)."""
-        return 1 - (1 - self.confidence) / 2
-
-    def plan(self, examples: int) -> DPSGD:
-        """Of each private model. The number of examples is half of the pool's, whatever the coins give it."""
-        half = max(1, examples // 2)
-        return DPSGD(
-            expected_batch_size=min(half, max(1, self.training.batch_size // 2)),
-            examples=half,
-            steps=self.training.steps_for(examples),
-            clipping=self.training.clipping_rule(),
-            delta=self.delta,
-            epsilon=self.epsilon,
-        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -139,6 +61,8 @@ class AuditResult:
         private, plain: what each kind of model gave away.
         white_box: what the private plan gives away to whoever sees the gradient of every step, on gradients that are as
             bad as can be. No record is looked at: it tests the code and the plan, and may be published.
+        records: of the pool, canaries among them.
+        trained: how private models were trained, all at once or one after another, and then why.
 
     The claim is tested twice, by the private models and by the white box, and either may refute it. So each bound has
     half of the chance to be wrong that the settings allow both together.
@@ -147,6 +71,8 @@ class AuditResult:
     private: Finding
     plain: Finding
     white_box: LowerBound
+    records: int
+    trained: str
 
     @property
     def refuted(self) -> bool:
@@ -165,6 +91,8 @@ class AuditResult:
             "refuted": self.refuted,
             "white_box": {**self.white_box.to_dict(), "refuted": self._white_box_refutes},
             "plain": self.plain.to_dict(),
+            "records": self.records,
+            "private_models_trained": self.trained,
             "private": [*values["private"], "test_accuracy", "plain"],
         }
 
@@ -200,6 +128,7 @@ class AuditExperiment:
                 f"dataset={data.name!r}: is a regression, and the attacks read class probabilities. Train a run with "
                 "--canaries M and audit that."
             )
+        data = settings.drawn_from(data, randomness)
         plan = settings.plan(len(data.train))
         planting = plant(data, settings.canaries, settings.canary_kind, randomness, neighbours=plan.neighbours)[1]
         with torch.random.fork_rng(devices=[]):
@@ -213,11 +142,13 @@ class AuditExperiment:
         tell = progress or (lambda _doing, _share: None)
         private_stage, plain_stage, attack_stage = STAGES
         coins = fair_memberships(self.settings.shadows + 1, len(self.pool), self.randomness, "audit")
-        private = self._train_private(coins, lambda share: tell(private_stage, share))
+        trained: list[str] = []
+        private = self._train_private(coins, lambda share: tell(private_stage, share), trained.append)
         plain = self._train_plain(coins, lambda share: tell(plain_stage, share))
         found = self._finding("private", self.settings.epsilon, private, coins)
         tell(attack_stage, 0.5)
-        result = AuditResult(found, self._finding("plain", math.inf, plain, coins), self._white_box())
+        seen_plain = self._finding("plain", math.inf, plain, coins)
+        result = AuditResult(found, seen_plain, self._white_box(), len(self.pool), "; ".join(trained))
         tell(attack_stage, 1.0)
         return result
 
@@ -228,7 +159,9 @@ class AuditExperiment:
     def _build(self) -> nn.Module:
         return copy.deepcopy(self.network)
 
-    def _train_private(self, coins: BoolArray, progress: Callable[[float], None]) -> Answers:
+    def _train_private(
+        self, coins: BoolArray, progress: Callable[[float], None], told: Callable[[str], None]
+    ) -> Answers:
         training, plan = self.settings.training, self.plan
         bound = plan.clipping.bind({name: p.numel() for name, p in self.network.named_parameters()}).total
         noise_scale = plan.noise_multiplier * bound / plan.expected_batch_size
@@ -238,21 +171,21 @@ class AuditExperiment:
                 training.optimizer, model.parameters(), training.learning_rate, noise_scale=noise_scale
             )
 
-        with threads_for(self.network, plan.expected_batch_size):
-            return train_private(
-                self._build,
-                self.pool,
-                coins,
-                plan,
-                optimizer,
-                average_decay=training.average,
-                randomness=self.randomness,
-                progress=progress,
-            )
+        return train_private(
+            self._build,
+            self.pool,
+            coins,
+            plan,
+            optimizer,
+            average_decay=training.average,
+            randomness=self.randomness,
+            progress=progress,
+            told=told,
+        )
 
     def _train_plain(self, coins: BoolArray, progress: Callable[[float], None]) -> Answers:
         steps = max(1, self.settings.plain_epochs * self.plan.examples // _PLAIN_BATCH)
-        how = Fitting(steps=steps, batch_size=_PLAIN_BATCH)
+        how = Fitting(steps=steps, batch_size=_PLAIN_BATCH, learning_rate=self.settings.plain_rate)
         return train_plain(self._build, self.pool, coins, how, progress=progress)
 
     def _finding(self, name: str, epsilon: float, answers: Answers, coins: BoolArray) -> Finding:

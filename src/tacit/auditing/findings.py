@@ -61,7 +61,8 @@ class Finding:
         claim: its guarantee.
         confidence: of each interval, and of the verdict on the claim. Bounds say their own, which is larger where the
             claim is tested more than once.
-        canaries: what it says about its canaries.
+        canaries: what it says about its canaries; None for a run without. Nothing is tested then: the lower bound is 0,
+            which holds always, and is the largest that could have been shown.
         attacks: on the membership of records; the first counts, and was chosen before anything was seen. None where
             the records are not at hand.
         by_coins: whether a fair coin of its own decided about each record that is attacked. A ceiling holds for such
@@ -74,7 +75,7 @@ class Finding:
     name: str
     claim: Claim
     confidence: float
-    canaries: CanaryEvidence
+    canaries: CanaryEvidence | None
     attacks: Sequence[Attack]
     by_coins: bool
     paid_for: bool
@@ -83,7 +84,7 @@ class Finding:
     @property
     def refuted(self) -> bool:
         """Whether the lower bound lies above the claim. For a true claim the chance is at most 1 - confidence."""
-        return self.canaries.bound.epsilon > self.claim.epsilon
+        return self.canaries is not None and self.canaries.bound.epsilon > self.claim.epsilon
 
     @property
     def private(self) -> tuple[str, ...]:
@@ -93,22 +94,24 @@ class Finding:
         people's records, and all that was computed from a model that nobody paid for, is not.
         """
         of_records = ("auc", "tpr_at_fpr", "attacks")
-        free = self.paid_for and not self.canaries.of_people
+        free = self.paid_for and not (self.canaries is not None and self.canaries.of_people)
         return of_records if free else ("epsilon_lower", "refuted", "bounds", "canary_auc", *of_records)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values for the owner of the data; ``private`` names those that are not to be published."""
         first = self.attacks[0].roc if self.attacks else None
+        seen = self.canaries
+        bounds = [] if seen is None else [seen.bound, seen.gaussian_bound]
         return {
-            "epsilon_lower": self.canaries.bound.epsilon,
+            "epsilon_lower": bounds[0].epsilon if bounds else 0.0,
             "confidence": self.confidence,
             "epsilon_claimed": self.claim.epsilon if math.isfinite(self.claim.epsilon) else None,
             "delta": self.claim.delta,
             "refuted": self.refuted,
-            "epsilon_largest": self.canaries.bound.largest,
-            "bounds": [bound.to_dict() for bound in (self.canaries.bound, self.canaries.gaussian_bound)],
-            "canaries": self.canaries.facts(),
-            "canary_auc": self.canaries.roc.auc(confidence=self.confidence).to_dict(),
+            "epsilon_largest": bounds[0].largest if bounds else 0.0,
+            "bounds": [bound.to_dict() for bound in bounds],
+            "canaries": None if seen is None else seen.facts(),
+            "canary_auc": None if seen is None else seen.roc.auc(confidence=self.confidence).to_dict(),
             "auc": None if first is None else first.auc(confidence=self.confidence).value,
             "tpr_at_fpr": None if first is None else {f"{fpr:g}": first.tpr_at(fpr).tpr.value for fpr in _RATES},
             "attacks": [self._attack(attack) for attack in self.attacks],
@@ -130,15 +133,18 @@ class Finding:
 
     def drawn(self) -> dict[str, Any]:
         """What the figures of a page need: curves and counts, for the owner of the data."""
-        scored = [("canaries", self.canaries.roc), *((attack.name, attack.roc) for attack in self.attacks)]
         return {
             "name": self.name,
             **self.to_dict(),
             "fpr": _CURVE.tolist(),
             "ceiling": self.claim.ceiling.at(_CURVE).tolist(),
-            "curves": [{"name": name, "tpr": _curve(roc)} for name, roc in scored],
-            "histograms": [{"name": name, **_histogram(roc)} for name, roc in scored],
+            "canary_scores": None if self.canaries is None else _shown("canaries", self.canaries.roc),
+            "attack_scores": [_shown(attack.name, attack.roc) for attack in self.attacks],
         }
+
+
+def _shown(name: str, roc: Roc) -> dict[str, Any]:
+    return {"name": name, "tpr": _curve(roc), "histogram": _histogram(roc)}
 
 
 def _curve(roc: Roc) -> list[float]:

@@ -1,102 +1,82 @@
 """An audit of a run: its released model, the canaries that were planted for it, and the records if they are at hand."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
-import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import nn
 
-from tacit import models
-from tacit.auditing.black_box import audit_canaries, record_scores
-from tacit.auditing.canaries import Planting
-from tacit.auditing.findings import Attack, Claim, Finding
+from tacit.auditing.attacked import AttackedRecords
+from tacit.auditing.attacks.leave_one_out import ATTACKS
+from tacit.auditing.attacks.loss_threshold import loss_threshold
+from tacit.auditing.attacks.observations import Observations
+from tacit.auditing.black_box import audit_canaries, record_confidences
+from tacit.auditing.findings import Attack, Finding
+from tacit.auditing.lower_bounds.bound import check_confidence
+from tacit.auditing.references import Progress, References
 from tacit.auditing.roc import Roc
-from tacit.core.errors import InputError
-from tacit.core.validation import check_open_unit
-from tacit.datasets import CATALOGUE, DataSet, load
+from tacit.auditing.run_folders import ReleasedRun
+from tacit.core.randomness import Randomness
+
+WITH_REFERENCES = ("calibrated-loss", "lira-offline-fixed", "lira-offline")
+"""Attacks that look at reference models. The first counts: reference models are not trained as a private target is, and
+a difference of losses does not hang on their spread, which the likelihood ratio takes for the target's."""
 
 
 def audit_released(
-    model: nn.Module, planting: Planting, claim: Claim, data: DataSet | None, *, confidence: float = 0.95
+    run: ReleasedRun,
+    references: References,
+    *,
+    confidence: float = 0.95,
+    randomness: Randomness | None = None,
+    device: torch.device | None = None,
+    progress: Progress | None = None,
 ) -> Finding:
     """What a released model gives away.
 
     Args:
-        model: as it was released.
-        planting: the canaries of its run.
-        claim: the run's statement.
-        data: as they were before canaries were planted. Without them no record is attacked.
+        run: the model, its canaries and its records. Without canaries there is no bound on epsilon; where the records
+            are not at hand none is attacked.
+        references: the models that the auditor trains beside it; none of them leaves the attack that needs none.
         confidence: of bounds and intervals.
+        randomness: of the coins of reference models.
+        device: where they are trained.
+        progress: is told the share of their training that is done.
 
-    The attack on records is a threshold on the loss. Members are the records that were trained on; non-members the test
-    split, and the records whose places were drawn for canaries. No coin dealt these splits, so that the claim puts no
-    ceiling on the attack, and it refutes nothing.
+    Records are attacked by the calibrated loss, which counts, by the offline likelihood ratio, and by a threshold on
+    the loss, which counts where there are no reference models. No coin dealt members and non-members, so that the claim
+    puts no ceiling on these attacks, and they refute nothing.
     """
-    check_open_unit("confidence", confidence, remedy="Usual is 0.95.")
+    check_confidence(confidence)
+    canaries = None
+    if run.planting is not None:
+        canaries = audit_canaries(run.model, run.planting, delta=run.claim.delta, confidence=confidence)
+    seen = None
+    if run.records is not None and references.count:
+        seen = references.train(
+            run.records,
+            randomness=randomness or Randomness(),
+            device=device or torch.device("cpu"),
+            progress=progress,
+        )
     return Finding(
         name="released model",
-        claim=claim,
+        claim=run.claim,
         confidence=confidence,
-        canaries=audit_canaries(model, planting, delta=claim.delta, confidence=confidence),
-        attacks=[] if data is None else [_loss_attack(model, planting, data)],
+        canaries=canaries,
+        attacks=[] if run.records is None else attacks_on(run.model, run.records, seen),
         by_coins=False,
         paid_for=True,
     )
 
 
-def _loss_attack(model: nn.Module, planting: Planting, data: DataSet) -> Attack:
-    trained_on = torch.ones(len(data.train), dtype=torch.bool)
-    trained_on[planting.places] = False
-    left_out = torch.zeros_like(trained_on)
-    # Somebody's mislabelled record that was there is neither: its input was trained on, its label was not.
-    left_out[planting.places[~planting.included] if planting.of_people else planting.places] = True
-    train = record_scores(model, data.train.inputs, data.train.targets)
-    test = record_scores(model, data.test.inputs, data.test.targets)
-    return Attack("loss", Roc(train[trained_on.numpy()], np.concatenate([test, train[left_out.numpy()]])))
-
-
-def records_at_hand(dataset: str, planting: Planting) -> DataSet | None:
-    """The records of the named set that a run was trained on; None for a table, or where no folder holds the set.
-
-    Raises:
-        InputError: the canaries were not made for this set.
-    """
-    if planting.shape["columns"] or dataset not in CATALOGUE:
-        return None
-    try:
-        data = load(dataset, download=False)
-    except InputError:
-        return None
-    shape = planting.shape
-    alike = (list(data.input_shape), data.classes, data.task) == (shape["input_shape"], shape["classes"], shape["task"])
-    if not alike or int(planting.places.max()) >= len(data.train):
-        raise InputError(
-            f"dataset={dataset!r}: its records are not those that the canaries were made for. Restore run.json, or "
-            "train again."
-        )
-    return data
-
-
-def released_model(path: Path, name: str, shape: Mapping[str, Any]) -> nn.Module:
-    """A run's model from its safetensors file.
+def attacks_on(model: nn.Module, records: AttackedRecords, seen: Observations | None) -> list[Attack]:
+    """Every attack on the membership of the records, the one that counts first.
 
     Args:
-        path: the file.
-        name: of the network, as the run's record has it.
-        shape: of `Planting`: what the network was built for.
-
-    Raises:
-        InputError: there is no such file, or it does not fit the network.
+        model: under attack.
+        records: members and non-members.
+        seen: what reference models say about the records; without them there is one attack.
     """
-    columns = [(kind, int(width)) for kind, width in shape["columns"]]
-    network = models.build(name, shape["input_shape"], shape["classes"], columns=columns)
-    try:
-        network.load_state_dict(load_file(path))
-    except (OSError, SafetensorError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path}: cannot be read as a {name} ({reason}). Give the folder that a run wrote.") from error
-    return network.eval()
+    said = record_confidences(model, records.pool.inputs, records.pool.targets)
+    scores = {"loss": loss_threshold(said)}
+    if seen is not None:
+        scores = {name: ATTACKS[name](said[None], seen) for name in WITH_REFERENCES} | scores
+    return [Attack(name, Roc.of(values, records.member)) for name, values in scores.items()]

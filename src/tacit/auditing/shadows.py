@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from tacit.auditing.attacks.observations import BoolArray, Observations
 from tacit.auditing.attacks.signals import confidences
-from tacit.core.errors import InputError
+from tacit.core.errors import InputError, UnsupportedError
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_count
 from tacit.datasets import Split
@@ -31,6 +31,9 @@ from tacit.training.ensemble import Fitting, Progress, Stack, seeded
 from tacit.training.evaluation import classification_loss
 from tacit.training.execution import Execution
 from tacit.training.fitting import fit
+from tacit.training.private_ensemble import PrivateEnsemble
+from tacit.training.side_by_side import Job, parts_of, side_by_side
+from tacit.training.threads import one_thread, threads_for
 
 Answers = Callable[[Tensor], Tensor]
 """From inputs ``[rows, …]`` to what each of several models says, ``[models, rows, classes]``."""
@@ -63,7 +66,7 @@ def train_plain(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Answers:
-    """Trains one model for each row of ``member``, all of them together as one batched ensemble.
+    """Trains one model for each row of ``member``, all of them together as one batched ensemble, in a part a thread.
 
     Args:
         build: makes a model, with first weights from torch's generator.
@@ -71,12 +74,18 @@ def train_plain(
         member: ``[models, records]``.
         how: steps, batches and learning rate.
         seed: of the first weights and the batches of the first model; each further one has the next.
-        progress: is told the share that is done.
+        progress: is told the share that is done, by one thread or another.
     """
-    parts = [torch.from_numpy(rows) for rows in _rows(pool, member)]
-    stack = Stack(build, range(seed, seed + len(parts)), pool.inputs.device)
-    stack.fit(pool.inputs, pool.targets, parts, how, progress or _silent)
-    return stack.answers
+    rows = [torch.from_numpy(each) for each in _rows(pool, member)]
+    device, seeds = pool.inputs.device, range(seed, seed + len(rows))
+    parts = parts_of(seeded(build, seed), how.batch_size, len(rows), device)
+    stacks = [Stack(build, seeds[part], device) for part in parts]
+
+    def job(stack: Stack, part: slice) -> Job:
+        return lambda tell: stack.fit(pool.inputs, pool.targets, rows[part], how, tell)
+
+    side_by_side([*map(job, stacks, parts)], progress or _silent)
+    return lambda inputs: torch.cat([stack.answers(inputs) for stack in stacks])
 
 
 def train_private(
@@ -90,8 +99,12 @@ def train_private(
     seed: int = 0,
     randomness: Randomness | None = None,
     progress: Progress | None = None,
+    told: Callable[[str], None] | None = None,
 ) -> Answers:
-    """Trains one private model for each row of ``member`` by `tacit.fit`: the code that users run is what is attacked.
+    """Trains one private model for each row of ``member`` by the mechanism of `tacit.fit`, which is what is attacked.
+
+    All of them at once as one stack (`PrivateEnsemble`) where their kind allows it; by `tacit.fit` one after another
+    where it does not, as with convolutions. The distribution of each model is the same either way.
 
     Args:
         build, pool, member, progress: see `train_plain`.
@@ -101,25 +114,62 @@ def train_private(
         average_decay: of the average of the weights, which then is the model; the last weights without.
         seed: of the first weights of the first model; each further one has the next.
         randomness: the source of noise and sampling; keyed by the operating system unless given.
+        told: is told how the models are trained, and where not as a stack, why.
     """
+    rows = _rows(pool, member)
     source = randomness or Randomness()
-    models = []
-    for number, rows in enumerate(_rows(pool, member)):
-        model = seeded(build, seed + number).to(pool.inputs.device)
-        own = _own_source(source, number)
+    models = [seeded(build, seed + number).to(pool.inputs.device) for number in range(len(rows))]
+    optimizers = [optimizer(model) for model in models]
+    sources = [_own_source(source, number) for number in range(len(rows))]
+    parts = parts_of(models[0], plan.expected_batch_size, len(models), pool.inputs.device)
+    try:
+        with one_thread():
+            ensembles = [
+                PrivateEnsemble(
+                    models[part],
+                    classification_loss,
+                    (pool.inputs, pool.targets),
+                    rows[part],
+                    plan,
+                    optimizers[part],
+                    sources[part],
+                    average_decay=average_decay,
+                )
+                for part in parts
+            ]
+    except UnsupportedError as error:
+        (told or _silent)(f"one after another, because they cannot be stacked: {error}")
+        for number, (model, own) in enumerate(zip(models, rows, strict=True)):
+            _fit_alone(model, Split(*pool[own]), plan, optimizers[number], sources[number], average_decay)
+            (progress or _silent)((number + 1) / len(rows))
+    else:
+        (told or _silent)("all at once")
+        with threads_for(models[0], plan.expected_batch_size, copies=len(models)):
+            side_by_side([ensemble.fit for ensemble in ensembles], progress or _silent)
+    for model in models:
+        model.eval()
+    return lambda inputs: _all_answers(models, inputs)
+
+
+def _fit_alone(
+    model: nn.Module,
+    records: Split,
+    plan: DPSGD,
+    optimizer: torch.optim.Optimizer,
+    source: Randomness,
+    average_decay: float | None,
+) -> None:
+    with threads_for(model, plan.expected_batch_size):
         fit(
             model,
             classification_loss,
-            Split(*pool[rows]),
+            records,
             plan,
-            optimizer=optimizer(model),
+            optimizer=optimizer,
             average_decay=average_decay,
-            randomness=own,
-            execution=Execution(preflight=number == 0, compile=False),
+            randomness=source,
+            execution=Execution(compile=False),
         )
-        models.append(model.eval())
-        (progress or _silent)((number + 1) / len(member))
-    return lambda inputs: _all_answers(models, inputs)
 
 
 def observe(answers: Answers, pool: Split, member: BoolArray, *, views: Sequence[View] = ()) -> Observations:
@@ -155,5 +205,5 @@ def _all_answers(models: Sequence[nn.Module], inputs: Tensor) -> Tensor:
     return torch.stack([torch.cat([model(rows) for rows in chunks]) for model in models])
 
 
-def _silent(_share: float) -> None:
+def _silent(_told: object) -> None:
     """Nobody watches."""

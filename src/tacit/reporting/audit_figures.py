@@ -1,54 +1,92 @@
 """The figures of an audit's page."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from tacit.reporting.canvas import ACCENT, BAR, INK, MUTED, RULE, Drawing, as_svg, canvas, label_axes, panels
+from tacit.reporting.canvas import ACCENT, BAR, INK, MUTED, RULE, WIDE, Drawing, as_svg, canvas, label_axes, panels
 
 Values = Mapping[str, Any]
 _DASHES, _DOTS = (0, (4, 3)), (0, (1, 2))
 _LEAST_RATE = 1e-4
-_STYLES: Sequence[tuple[str, float]] = ((ACCENT, 2.0), (INK, 1.4))  # the first model is the one that makes a claim
+_STYLES: Sequence[tuple[str, float, Any]] = (  # the first model is the one that makes a claim, the first attack counts
+    *((ACCENT, 2.0, "solid"), (INK, 1.4, "solid"), (INK, 1.2, _DASHES)),
+    *((BAR, 1.8, "solid"), (MUTED, 1.2, _DASHES), (MUTED, 1.2, "solid")),
+)
 
 
-def roc_curves(findings: Sequence[Values], *, of_records: bool) -> Drawing | None:
-    """True against false positive rates on logarithmic axes, one line a model, under a claim's ceiling.
-
-    Args:
-        findings: of each model.
-        of_records: the attack on records that counts, or the scores of canaries.
-    """
-    place = 1 if of_records else 0
-    if any(len(finding["curves"]) <= place for finding in findings):
+def canary_curves(findings: Sequence[Values]) -> Drawing | None:
+    """How well each model tells which canaries were there, under the ceiling of the claim."""
+    if any(finding["canary_scores"] is None for finding in findings):
         return None
-    figure, axes = canvas(high=3.6)
-    first = findings[0]
-    axes.plot(first["fpr"], first["fpr"], color=MUTED, linewidth=0.9, linestyle=_DOTS, label="guessing")
-    for finding, (colour, width) in zip(findings, _STYLES, strict=False):
-        curve = finding["curves"][place]["tpr"]
-        axes.plot(finding["fpr"], curve, color=colour, linewidth=width, label=finding["name"], drawstyle="steps-post")
-    if _has_ceiling(first, of_records=of_records):
-        axes.plot(first["fpr"], first["ceiling"], color=ACCENT, linewidth=1.2, linestyle=_DASHES, label="ceiling")
-        axes.fill_between(first["fpr"], first["ceiling"], 1.0, color=RULE, alpha=0.5, linewidth=0)
-    _rates(axes)
-    axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, loc="lower right")
-    label_axes(axes, "false positive rate", "true positive rate")
-    what = "records" if of_records else "canaries"
-    attack = f", by {first['curves'][place]['name']}" if of_records else ""
-    words = _roc_words(findings, of_records=of_records)
-    return Drawing(
-        title=f"Which {what} were trained on{attack}",
-        caption=words,
-        svg=as_svg(figure, f"roc-{what}", f"ROC curve on logarithmic axes. {words}"),
-    )
+    lines = [_Line(each["name"], each["canary_scores"]["tpr"], each["canary_auc"]["value"]) for each in findings]
+    return _roc("Which canaries were trained on", "roc-canaries", [("", findings[0], lines)], of_records=False)
 
 
-def _roc_words(findings: Sequence[Values], *, of_records: bool) -> str:
-    areas = ", ".join(f"{finding['name']} {_area(finding, of_records=of_records):.3f}" for finding in findings)
-    return f"Area under the curve: {areas}; 0.5 is guessing. {_ceiling_words(findings[0], of_records=of_records)}"
+def record_curves(findings: Sequence[Values]) -> Drawing | None:
+    """Attacks on records: the one that counts on every model, or on a single model all of them."""
+    if any(not finding["attack_scores"] for finding in findings):
+        return None
+    if len(findings) == 1:
+        panel = ("", findings[0], _attack_lines(findings[0]))
+        return _roc("Which records were trained on", "roc-records", [panel], of_records=True)
+    lines = [_Line(each["name"], each["attack_scores"][0]["tpr"], each["auc"]) for each in findings]
+    title = f"Which records were trained on, by {findings[0]['attack_scores'][0]['name']}"
+    return _roc(title, "roc-records", [("", findings[0], lines)], of_records=True)
+
+
+def attack_curves(findings: Sequence[Values]) -> Drawing | None:
+    """All attacks on records, one panel a model, where there are several of both."""
+    if len(findings) == 1 or any(len(finding["attack_scores"]) < 2 for finding in findings):
+        return None
+    shown = [(each["name"], each, _attack_lines(each)) for each in findings]
+    return _roc("Every attack on records", "roc-attacks", shown, of_records=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Line:
+    """True positive rates, and the area under them."""
+
+    name: str
+    tpr: Sequence[float]
+    area: float
+
+
+def _attack_lines(finding: Values) -> list[_Line]:
+    drawn = zip(finding["attack_scores"], finding["attacks"], strict=True)
+    return [_Line(scores["name"], scores["tpr"], attack["auc"]["value"]) for scores, attack in drawn]
+
+
+def _roc(title: str, name: str, shown: Sequence[tuple[str, Values, Sequence[_Line]]], *, of_records: bool) -> Drawing:
+    """True against false positive rates on logarithmic axes, under a claim's ceiling where it holds."""
+    figure, several = panels(wide=WIDE, high=3.6 * len(shown), count=len(shown))
+    for axes, (label, finding, lines) in zip(several, shown, strict=True):
+        _draw(axes, finding, lines, ceiling=_has_ceiling(finding, of_records=of_records))
+        _rates(axes)
+        axes.set_title(label, fontsize=9.5, color=INK, loc="left")
+        axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, loc="lower right")
+        label_axes(axes, "false positive rate" if axes is several[-1] else "", "true positive rate")
+    areas = "; ".join(f"{label}: {_areas(lines)}" if label else _areas(lines) for label, _, lines in shown)
+    words = f"Area under the curve: {areas}; 0.5 is guessing. {_ceiling_words(shown[0][1], of_records=of_records)}"
+    return Drawing(title=title, caption=words, svg=as_svg(figure, name, f"ROC curve on logarithmic axes. {words}"))
+
+
+def _draw(axes: Axes, finding: Values, lines: Sequence[_Line], *, ceiling: bool) -> None:
+    rates = finding["fpr"]
+    axes.plot(rates, rates, color=MUTED, linewidth=0.9, linestyle=_DOTS, label="guessing")
+    for line, (colour, width, dashes) in zip(lines, _STYLES, strict=False):
+        look = {"color": colour, "linewidth": width, "linestyle": dashes}
+        axes.plot(rates, line.tpr, label=line.name, drawstyle="steps-post", **look)
+    if ceiling:
+        axes.plot(rates, finding["ceiling"], color=ACCENT, linewidth=1.2, linestyle=_DASHES, label="ceiling")
+        axes.fill_between(rates, finding["ceiling"], 1.0, color=RULE, alpha=0.5, linewidth=0)
+
+
+def _areas(lines: Sequence[_Line]) -> str:
+    return ", ".join(f"{line.name} {line.area:.3f}" for line in lines)
 
 
 def _has_ceiling(finding: Values, *, of_records: bool) -> bool:
@@ -62,14 +100,9 @@ def _ceiling_words(finding: Values, *, of_records: bool) -> str:
     if finding["epsilon_claimed"] is None:
         return "Without a claim there is no ceiling."
     return (
-        "Members are the training split and non-members the test split, which no coin dealt: this curve refutes "
-        "nothing."
+        "Members were trained on and non-members were not, but no coin dealt them: there is no ceiling, and these "
+        "curves refute nothing."
     )
-
-
-def _area(finding: Values, *, of_records: bool) -> float:
-    area: float = finding["auc"] if of_records else finding["canary_auc"]["value"]
-    return area
 
 
 def _rates(axes: Axes) -> None:
@@ -82,8 +115,10 @@ def _rates(axes: Axes) -> None:
     axes.set_ylim(_LEAST_RATE, 1.05)
 
 
-def epsilon_ranges(findings: Sequence[Values]) -> Drawing:
+def epsilon_ranges(findings: Sequence[Values]) -> Drawing | None:
     """For every model a bar up to the audited lower bound, a tick at the claim, and the most that could be shown."""
+    if any(finding["canaries"] is None for finding in findings):
+        return None
     figure, axes = canvas(high=0.8 + 0.85 * len(findings))
     rows = list(reversed(findings))
     for place, finding in enumerate(rows):
@@ -127,13 +162,13 @@ def _range_words(finding: Values) -> str:
 
 def score_histograms(findings: Sequence[Values], *, of_records: bool) -> Drawing | None:
     """Scores of members and of non-members, one panel a model."""
-    place = 1 if of_records else 0
-    if any(len(finding["histograms"]) <= place for finding in findings):
+    scored = [scores for each in findings if (scores := _scored(each, of_records=of_records)) is not None]
+    if len(scored) < len(findings):
         return None
-    figure, several = panels(wide=4.5, high=0.4 + 1.7 * len(findings), count=len(findings))
+    figure, several = panels(wide=WIDE, high=0.4 + 1.7 * len(findings), count=len(findings))
     inside, outside = ("members", "non-members") if of_records else ("there", "not there")
-    for axes, finding in zip(several, findings, strict=True):
-        histogram = finding["histograms"][place]
+    for axes, finding, scores in zip(several, findings, scored, strict=True):
+        histogram = scores["histogram"]
         edges = histogram["edges"]
         axes.stairs(histogram["non_members"], edges, fill=True, color=BAR, label=outside)
         axes.stairs(histogram["members"], edges, color=ACCENT, linewidth=1.7, label=inside)
@@ -145,10 +180,15 @@ def score_histograms(findings: Sequence[Values], *, of_records: bool) -> Drawing
     several[0].legend(frameon=False, fontsize=8.5, labelcolor=INK)
     label_axes(several[-1], "score", "")
     what = "records" if of_records else "canaries"
-    name = findings[0]["histograms"][place]["name"]
-    scale = f"Scores of {name}" if of_records else "How sure the model is of a canary’s label"
+    scale = f"Scores of {scored[0]['name']}" if of_records else "How sure the model is of a canary’s label"
     return Drawing(
         title=f"Scores of {what}",
         caption=f"{scale}. The more the shapes differ, the more is given away. The outermost bins hold all beyond.",
         svg=as_svg(figure, f"scores-{what}", f"Histograms of the scores of {what}: {inside} beside {outside}"),
     )
+
+
+def _scored(finding: Values, *, of_records: bool) -> Values | None:
+    """Of canaries, or of the attack on records that counts; None where there are none."""
+    found: Values | None = next(iter(finding["attack_scores"]), None) if of_records else finding["canary_scores"]
+    return found

@@ -3,7 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tacit.reporting.audit_figures import epsilon_ranges, roc_curves, score_histograms
+from tacit.reporting.audit_figures import (
+    attack_curves,
+    canary_curves,
+    epsilon_ranges,
+    record_curves,
+    score_histograms,
+)
 from tacit.reporting.rendering import Headline, display, fill, moment
 
 Values = Mapping[str, Any]
@@ -13,11 +19,12 @@ def render_audit(record: Values) -> str:
     """The page as text, from the record of `tacit audit`."""
     findings = record["findings"]
     drawings = [
-        roc_curves(findings, of_records=True),
+        record_curves(findings),
         epsilon_ranges(findings),
-        roc_curves(findings, of_records=False),
+        canary_curves(findings),
         score_histograms(findings, of_records=False),
         score_histograms(findings, of_records=True),
+        attack_curves(findings),
     ]
     return fill(
         "audit.html",
@@ -27,6 +34,8 @@ def render_audit(record: Values) -> str:
             "verdict": _verdict(record),
             "of_records": bool(record["attacks"]) or "epsilon_lower" in record["private"],
             "publishable": "epsilon_lower" not in record["private"],
+            "tested": record["canaries"] is not None,
+            "references": bool(record["attacks"]) and record["shadows"] > 0,
             "white_box": record.get("white_box") is not None,
             "headlines": _headlines(record),
             "drawings": [drawing for drawing in drawings if drawing is not None],
@@ -38,6 +47,10 @@ def render_audit(record: Values) -> str:
 
 
 def _verdict(record: Values) -> str:
+    if record["canaries"] is None:
+        claim = record["epsilon_claimed"]
+        against = "Nothing is claimed" if claim is None else f"The claim of epsilon {claim:.4g} was not tested"
+        return f"{against}: no canaries were planted in this run. Its records were attacked, which refutes nothing."
     confidence = f"with {100 * record['confidence']:g} % confidence"
     lower = f"epsilon is at least {record['epsilon_lower']:.4g} at delta {record['delta']:g}"
     if record["epsilon_claimed"] is None:
@@ -46,10 +59,16 @@ def _verdict(record: Values) -> str:
     if record["refuted"]:
         accused = f"A true claim is accused in at most {100 - 100 * record['confidence']:.3g} of 100 audits."
         return f"{claim.capitalize()} is refuted: {confidence} {_refutation(record, lower)}. {accused}"
-    most = f"At most {record['epsilon_largest']:.4g} could have been shown."
+    most = f"At most {record['epsilon_largest']:.4g} could have been shown.{_seen_at_every_step(record)}"
     if record["epsilon_lower"] == 0:
         return f"Nothing was shown against {claim}. {most}"
     return f"{claim.capitalize()} was not refuted: {confidence} {lower}. {most}"
+
+
+def _seen_at_every_step(record: Values) -> str:
+    """What the white box shows: mostly far more than the models, which would look harmless without it."""
+    bound = record.get("white_box")
+    return f" To whoever sees every step epsilon is at least {bound['epsilon']:.4g}." if bound else ""
 
 
 def _refutation(record: Values, lower: str) -> str:
@@ -64,18 +83,10 @@ def _refutation(record: Values, lower: str) -> str:
 def _headlines(record: Values) -> list[Headline]:
     findings = record["findings"]
     first = findings[0]
-    canaries = first["canaries"]
     claimed = "none" if first["epsilon_claimed"] is None else display(first["epsilon_claimed"])
-    several = "" if canaries["coins"] == canaries["count"] else f", {canaries['coins']:,} coins"
     headlines = [
         Headline("Claimed epsilon", claimed, f"delta {display(first['delta'])}"),
-        Headline(
-            "Audited epsilon",
-            f"≥ {first['epsilon_lower']:.3g}",
-            f"{100 * first['confidence']:g} % confidence; {first['epsilon_largest']:.3g} could have been shown",
-        ),
-        *_white_box(record),
-        Headline("Canaries", display(canaries["count"]), f"{canaries['kind']}{several}"),
+        *_audited(record, first),
     ]
     if first["auc"] is not None:
         detail = _beside(findings, lambda finding: f"{finding['auc']:.3f}")
@@ -84,6 +95,19 @@ def _headlines(record: Values) -> list[Headline]:
         detail = _beside(findings, _accuracy)
         headlines.append(Headline("Test accuracy", _accuracy(first), f"mean over the models{detail}"))
     return headlines
+
+
+def _audited(record: Values, first: Values) -> list[Headline]:
+    canaries = first["canaries"]
+    if canaries is None:
+        return [Headline("Audited epsilon", "not tested", "no canaries were planted")]
+    several = "" if canaries["coins"] == canaries["count"] else f", {canaries['coins']:,} coins"
+    could = f"{100 * first['confidence']:g} % confidence; {first['epsilon_largest']:.3g} could have been shown"
+    return [
+        Headline("Audited epsilon", f"≥ {first['epsilon_lower']:.3g}", could),
+        *_white_box(record),
+        Headline("Canaries", display(canaries["count"]), f"{canaries['kind']}{several}"),
+    ]
 
 
 def _white_box(record: Values) -> list[Headline]:

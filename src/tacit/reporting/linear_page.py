@@ -40,7 +40,7 @@ def write_linear_model(folder: Path, release: Values) -> Path:
 
 
 def write_linear_page(folder: Path, values: Values) -> Path:
-    """Write ``evaluation.html``, which may not be published, and say where it is.
+    """Write ``evaluation.html``, which may not be published and its owner alone can read, and say where it is.
 
     Args:
         folder: of `prepare_linear_folder`.
@@ -48,7 +48,7 @@ def write_linear_page(folder: Path, values: Values) -> Path:
     """
     page = folder / _PAGE
     with _named_errors(folder):
-        write_whole(page, render_linear(values))
+        write_whole(page, render_linear(values), private=True)
     return page
 
 

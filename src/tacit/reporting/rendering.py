@@ -73,15 +73,19 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write beside the file and move over it, so that no reader sees half a page."""
+def write_whole(path: Path, text: str, *, private: bool = False) -> None:
+    """Write beside the file and move over it, so that no reader sees half a page.
+
+    What is ``private`` its owner alone can read, as `tempfile` makes it.
+    """
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
+        if not private:
+            umask = os.umask(0)
+            os.umask(umask)
+            os.chmod(temporary, 0o666 & ~umask)
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
