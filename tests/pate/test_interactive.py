@@ -20,6 +20,7 @@ from tacit.ledger import Ledger
 from tacit.pate import ConfidentGNMax
 from tacit.pate.answering import Session, Terms
 from tacit.pate.interactive import Conversation, Interaction, against, checking_round, converse, expected_votes
+from tacit.pate.selection import CHOICES, choose_rows
 from tacit.pate.students import Supervised
 
 DELTA = 1e-5
@@ -168,15 +169,25 @@ def test_a_student_that_is_wrong_is_told():
     assert len(found.own_rows) == 0
 
 
-@pytest.mark.parametrize("order", ["random", "least-confident"])
-def test_no_question_is_asked_twice_and_the_order_is_the_students(order):
-    settings = how(30, 30, 100, order=order)
-    found = run(settings)
+@pytest.mark.parametrize("choose", CHOICES)
+def test_no_question_is_asked_twice(choose):
+    found = run(how(30, 30, 100, choose=choose))
     assert sorted(found.answers.asked.tolist()) == list(range(120))
+    assert [len(one.answers.asked) for one in found.rounds] == [30, 30, 60]
+
+
+def test_rows_are_chosen_by_name():
     probabilities = np.stack([np.linspace(0.5, 1, 6), 1 - np.linspace(0.5, 1, 6)], axis=1)
-    rows = settings.rows(probabilities, 3, np.array([1]), 0).tolist()
-    assert 1 not in rows
-    assert (rows == [0, 2, 3]) == (order == "least-confident")
+    features = torch.eye(6)
+    rows = {
+        choice: choose_rows(choice, 3, features=features, probabilities=probabilities, asked=[1]).tolist()
+        for choice in CHOICES
+    }
+    assert rows["least-confident"] == [0, 2, 3]
+    assert len(set(map(tuple, rows.values()))) == 3
+    assert all(1 not in found and len(set(found)) == 3 for found in rows.values())
+    opening = choose_rows("least-confident", 3, features=features, asked=[1])
+    assert opening.tolist() == rows["representative"]
 
 
 @pytest.fixture
@@ -246,7 +257,7 @@ def talk(votes, inputs):
         (lambda: how(), r"questions=\(\): the first round is missing"),
         (lambda: how(3, 0), "questions=0"),
         (lambda: how(3, confidence=1.0), "confidence=1.0"),
-        (lambda: how(3, order="best"), "order='best': must be one of least-confident, random"),
+        (lambda: how(3, choose="best"), "choose='best': must be one of"),
         (lambda: expected_votes([[0.5, 0.5]], 0), "teachers=0"),
         (lambda: against(np.ones((2, 2), int), np.ones((1, 2), int)), r"expected votes of shape \(1, 2\)"),
         (lambda: talk(world()[0][:5], world()[1]), "votes=5 rows"),

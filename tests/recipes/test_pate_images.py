@@ -8,9 +8,12 @@ import torch
 from scipy.io import savemat
 
 from tacit.core.errors import InputError
+from tacit.core.privacy import Budget, Neighbours
 from tacit.datasets import DataSet, Split
 from tacit.datasets.svhn import read_svhn
+from tacit.ledger import Ledger
 from tacit.pate import settings
+from tacit.pate.experiment import run_pate
 from tacit.pate.students import SelfTraining
 from tacit.recipes import RECIPES, pate_images, run_recipe
 from tacit.recipes.running import Conditions
@@ -76,3 +79,35 @@ def test_published_figures_stand_beside_their_numbers_of_queries():
 def test_wrong_settings_are_refused():
     with pytest.raises(InputError, match="is no knob"):
         RECIPES["pate2017-mnist"].check({"colour": "red"})
+
+
+def test_every_seed_of_a_recipe_is_charged_to_the_account(small_svhn, tmp_path):
+    relation = Neighbours.REPLACE_ONE
+    book = Ledger.create(tmp_path / "b.sqlite", dataset="svhn", budget=Budget(1e4, 1e-6), neighbours=relation)
+    changes = {"queries": "5", "teachers": "6", "gamma": "1"}
+    conditions = Conditions(seeds=2, account=book.account("svhn"))
+    run_recipe(RECIPES["pate2017-svhn"], changes, conditions, quiet)
+    assert [entry.steps_drawn for entry in book.account("svhn").entries()] == [5, 5]
+
+
+@pytest.mark.parametrize("public", ["first", "last"])
+def test_either_part_of_the_test_split_is_public(small_svhn, monkeypatch, public):
+    """What the student is tested on is the part that nobody asked for."""
+    small_svhn.test.targets[:20], small_svhn.test.targets[20:] = 0, 1  # the halves differ in their labels alone
+    seen = []
+
+    def spy(*arguments, **names):
+        seen.append(run_pate(*arguments, **names))
+        return seen[-1]
+
+    monkeypatch.setattr(pate_images, "run_pate", spy)
+    changes = {"queries": "5", "teachers": "6", "gamma": "1", "public": public}
+    assert run_recipe(RECIPES["pate2017-svhn"], changes, Conditions(), quiet)["knobs"]["public"] == public
+    assert set(seen[0].truth) == ({0} if public == "first" else {1})
+
+
+def test_fashion_stands_beside_the_digits():
+    names = {f"{way}-{data}" for way in ("pate2017", "pate2018", "private-knn") for data in ("mnist", "fashion-mnist")}
+    assert names <= RECIPES.keys()
+    for name in names:
+        RECIPES[name].check({"public": "last"})

@@ -9,10 +9,7 @@ from tacit.cli.console import Json, err, out, print_json
 from tacit.cli.devices import Device, find_device
 
 if TYPE_CHECKING:
-    import torch
-
     from tacit.core.privacy import PrivacyUnit
-    from tacit.datasets import DataSet
     from tacit.pate.experiment import PateResult
     from tacit.pate.plan import Pate
     from tacit.training.run_folder import RunFolder
@@ -22,8 +19,12 @@ def pate(  # noqa: PLR0913 - one parameter for each option
     dataset: Annotated[str, typer.Argument(help="A named data set; see tacit data list.")] = "digits",
     teachers: Annotated[int, typer.Option(help="How many teachers share the training examples.")] = 250,
     queries: Annotated[int, typer.Option(help="How many public inputs are asked for.")] = 100,
-    aggregator: Annotated[str, typer.Option(help="lnmax, gnmax, confident-gnmax or private-knn.")] = "lnmax",
-    teacher: Annotated[str, typer.Option(help="linear (on features) or network.")] = "linear",
+    aggregator: Annotated[
+        str, typer.Option(help="lnmax, gnmax, confident-gnmax, interactive-gnmax or private-knn.")
+    ] = "lnmax",
+    teacher: Annotated[
+        str, typer.Option(help="linear, logistic, forest or bayes (on features), or network (on inputs).")
+    ] = "linear",
     gamma: Annotated[
         float | None, typer.Option(help="lnmax: Laplace noise of scale 1 / gamma; 12.5 / teachers unless told.")
     ] = None,
@@ -32,10 +33,17 @@ def pate(  # noqa: PLR0913 - one parameter for each option
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(help="confident-gnmax: how many must agree; 0.8 teachers unless told. private-knn: no such test."),
+        typer.Option(help="How many must agree for an answer: 0.8 teachers; private-knn: no test unless told."),
     ] = None,
     sigma_threshold: Annotated[
-        float | None, typer.Option(help="Noise of that test; confident-gnmax: 0.6 teachers unless told.")
+        float | None, typer.Option(help="Noise of that test; of teachers: 0.6 of their number unless told.")
+    ] = None,
+    check_threshold: Annotated[
+        float | None,
+        typer.Option(help="interactive-gnmax: how many more than the student expects; 0.4 teachers unless told."),
+    ] = None,
+    confidence: Annotated[
+        float | None, typer.Option(help="interactive-gnmax: of a student that teachers confirm; 0.9 unless told.")
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="private-knn: noise for this epsilon; 0.5 unless told.")] = None,
     sampling_rate: Annotated[float, typer.Option(help="private-knn: of records, for each test and answer.")] = 0.05,
@@ -47,9 +55,20 @@ def pate(  # noqa: PLR0913 - one parameter for each option
         str, typer.Option(help="Which public inputs are asked for: representative, random or least-confident.")
     ] = "representative",
     rounds: Annotated[
-        int | None, typer.Option(help="Of questions and lessons; private-knn on images: 2, all others 1 unless told.")
+        int | None,
+        typer.Option(
+            help="Of questions and lessons; 2 for private-knn on images and interactive-gnmax, else 1 unless told."
+        ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="The student's network; see tacit train.")] = None,
+    teacher_model: Annotated[str | None, typer.Option(help="Of network teachers; see tacit train.")] = None,
+    keep_teachers: Annotated[
+        Path | None, typer.Option(help="A private folder for trained network teachers: a crash costs only the others.")
+    ] = None,
+    owners: Annotated[
+        Path | None,
+        typer.Option(help="A file with the owner of each training record, one a line: protects users, not records."),
+    ] = None,
     public: Annotated[str, typer.Option(help="Which part of the test split is public: first or last.")] = "first",
     delta: Annotated[float, typer.Option(help="Of the guarantee.")] = 1e-5,
     publish_epsilon: Annotated[
@@ -69,8 +88,8 @@ def pate(  # noqa: PLR0913 - one parameter for each option
     from tacit.core.randomness import Randomness
     from tacit.datasets import load
     from tacit.ledger import Ledger
-    from tacit.pate.answering import Terms
-    from tacit.pate.experiment import STAGES, run_pate
+    from tacit.pate.experiment import STAGES, run_pate, terms_for
+    from tacit.pate.partition import read_owners
     from tacit.pate.settings import Choices, pate_settings
     from tacit.training.run_folder import RunFolder
 
@@ -84,23 +103,28 @@ def pate(  # noqa: PLR0913 - one parameter for each option
         sigma=sigma,
         threshold=threshold,
         sigma_threshold=sigma_threshold,
+        check_threshold=check_threshold,
+        confidence=confidence,
         epsilon=epsilon,
         sampling_rate=sampling_rate,
         voters=voters,
         choose=choose,
         rounds=rounds,
         model=model,
+        teacher_model=teacher_model,
+        keep_teachers=keep_teachers,
+        owners=None if owners is None else read_owners(owners),
         public=public,
         delta=delta,
         publish_epsilon=publish_epsilon,
         seed=seed,
     )
-    data = _on(load(dataset), find_device(device))
+    data = load(dataset).to(find_device(device))
     plan = pate_settings(data, choices)
     account = None if ledger is None else Ledger.open(ledger).account(dataset)
-    terms = Terms(account, plan.voters.relations[0] if account is None else account.neighbours, run=f"pate {dataset}")
+    terms = terms_for(plan, account, run=f"pate {dataset}")
     folder = RunFolder.create(out_folder, f"pate-{dataset}")
-    with Progress(console=err, transient=True) as bar:
+    with folder.dropped_if_empty(), Progress(console=err, transient=True) as bar:
         tasks = {doing: bar.add_task(doing, total=1.0) for doing in STAGES}
         result = run_pate(
             data,
@@ -150,16 +174,10 @@ def _print(result: "PateResult") -> None:
     guarantee = f"delta {result.delta:g}, {result.neighbours.value}"
     out.print(f"epsilon {result.epsilon_data_independent:.3f} whatever the votes ({guarantee})")
     if result.epsilon_released is not None:
-        out.print(f"epsilon {result.epsilon_released.epsilon:.3f} for these votes, with noise: may be published")
+        released = result.epsilon_released
+        out.print(
+            f"epsilon {released.epsilon:.3f} for these votes, with noise: may be published "
+            f"(too small with a chance of {released.failure:g})"
+        )
     if result.epsilon is not None:
         out.print(f"epsilon {result.epsilon.unsafe_value:.3f} for these votes: private, not to be published")
-
-
-def _on(data: "DataSet", device: "torch.device") -> "DataSet":
-    """The data on the device."""
-    import dataclasses
-
-    from tacit.datasets import Split
-
-    train, test = (Split(split.inputs.to(device), split.targets.to(device)) for split in (data.train, data.test))
-    return dataclasses.replace(data, train=train, test=test)

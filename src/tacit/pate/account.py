@@ -1,129 +1,91 @@
 """What the answers of a run cost: whatever the votes, and by the votes that were cast."""
 
-import dataclasses
-import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from dp_accounting import ComposedDpEvent, DpEvent
 
 from tacit.accounting import epsilon as event_epsilon
 from tacit.accounting.pate import (
     PrivateEpsilon,
-    ReleasedEpsilon,
-    SmoothRelease,
-    confident_gnmax_cost,
-    confident_gnmax_epsilon,
-    gnmax_cost,
-    gnmax_epsilon,
+    confident_gnmax_divergences,
+    divergences_epsilon,
+    gnmax_divergences,
     lnmax_epsilon,
-    release_epsilon,
 )
-from tacit.core.errors import InputError
 from tacit.core.privacy import Neighbours
-from tacit.core.randomness import Randomness
-from tacit.mechanisms import Gaussian
-from tacit.pate.aggregation import Aggregator, ConfidentGNMax, GNMax, LNMax
-from tacit.pate.answering import Answers
+from tacit.pate.aggregation import ConfidentGNMax, GNMax, LNMax
+from tacit.pate.answering import Round
 from tacit.pate.votes import Votes
 
 _MOMENTS = 128  # beyond the eight that were published: few answers want high moments
-_SMOOTHNESS = 0.2  # over the order: beta is about as large as the order allows
-_RELEASE_SHARE = 0.1  # of the data-independent cost that the release of the number may take
 
 
-def data_independent_epsilon(answers: Answers, aggregator: Aggregator, delta: float, neighbours: Neighbours) -> float:
-    """Epsilon of these answers whatever the votes: what a ledger counts, and public."""
-    if not len(answers.asked):
-        return 0.0
-    return event_epsilon(answers.event(aggregator, neighbours), delta, neighbours=neighbours)
+def event_of_rounds(rounds: Sequence[Round], neighbours: Neighbours) -> DpEvent:
+    """What all rounds cost together, whatever the votes."""
+    return ComposedDpEvent([one.answers.event(one.aggregator, neighbours) for one in rounds])
 
 
-def data_dependent_epsilon(
-    votes: Votes, answers: Answers, aggregator: Aggregator, delta: float
-) -> PrivateEpsilon | None:
-    """Epsilon of these answers where teachers agree as they do; private, since it tells how they agree.
+def data_independent_epsilon(
+    rounds: Sequence[Round], delta: float, neighbours: Neighbours, *, published: DpEvent | None = None
+) -> float:
+    """Epsilon of all answers whatever the votes: what a ledger counts, and public.
 
-    None for an aggregator that has no such account: a sample's votes are drawn anew each time.
+    Args:
+        rounds: what was asked, and how it was answered.
+        delta, neighbours: of the guarantee.
+        published: what else left: the event of a published epsilon. Rényi divergences count both together.
     """
-    asked = votes[answers.asked]
-    if isinstance(aggregator, LNMax):
-        return lnmax_epsilon(asked, aggregator.gamma, delta, np.arange(1, _MOMENTS + 1))
-    if isinstance(aggregator, GNMax):
-        return gnmax_epsilon(asked, aggregator.sigma, delta)
-    if isinstance(aggregator, ConfidentGNMax):
-        return confident_gnmax_epsilon(
-            asked,
-            np.isin(answers.asked, answers.rows),
-            delta,
-            threshold=aggregator.threshold,
-            sigma1=aggregator.sigma_threshold,
-            sigma2=aggregator.sigma,
-        )
-    return None
+    event = event_of_rounds(rounds, neighbours)
+    if published is not None:
+        return event_epsilon(ComposedDpEvent([event, published]), delta, accountant="rdp", neighbours=neighbours)
+    asked = any(len(one.answers.asked) for one in rounds)
+    return event_epsilon(event, delta, neighbours=neighbours) if asked else 0.0
 
 
-def first(answers: Answers, count: int) -> Answers:
-    """The answers to the first questions alone."""
-    asked = answers.asked[:count]
-    early = np.isin(answers.rows, asked)
-    return dataclasses.replace(answers, asked=asked, rows=answers.rows[early], labels=answers.labels[early])
+def data_dependent_epsilon(votes: Votes, rounds: Sequence[Round], delta: float) -> PrivateEpsilon | None:
+    """Epsilon of all answers where teachers agree as they do; private, since it tells how they agree.
 
-
-def published_epsilon(
-    votes: Votes, answers: Answers, aggregator: Aggregator, delta: float, randomness: Randomness
-) -> ReleasedEpsilon:
-    r"""The data-dependent epsilon with noise by smooth sensitivity, so that it may leave the building.
-
-    The order, the smoothness and the noise are chosen by public facts: the order that is best for a tenth of the cost
-    that the answers have whatever the votes, and noise that adds about as much.
-
-    Raises:
-        InputError: for an aggregator without Gaussian noise, whose smooth sensitivity is not known.
+    None for an aggregator that has no such account: a sample's votes are drawn anew each time. Laplace noise has one
+    for a single round.
     """
-    aggregator = check_publishable(aggregator)
-    asked, teachers = votes[answers.asked], int(votes[answers.asked].sum(1).max())
-    slope = _divergence_slope(aggregator, len(answers.asked), len(answers.rows))
-    order = _public_order(_RELEASE_SHARE * slope, delta)
-    if isinstance(aggregator, GNMax):
-        cost = gnmax_cost(asked, aggregator.sigma, order, teachers=teachers)
-    else:
-        cost = confident_gnmax_cost(
-            asked,
-            np.isin(answers.asked, answers.rows),
-            threshold=aggregator.threshold,
-            sigma1=aggregator.sigma_threshold,
-            sigma2=aggregator.sigma,
-            order=order,
-            teachers=teachers,
-        )
-    release = SmoothRelease(_SMOOTHNESS / order, noise_multiplier=math.sqrt(1 / (2 * _RELEASE_SHARE * slope)))
-    drawn = Gaussian(1.0, 1.0).add_noise(0.0, randomness.fork().stream("published epsilon"))
-    return release_epsilon(cost, release, delta, standard_normal=drawn)
+    if len(rounds) == 1 and isinstance(rounds[0].aggregator, LNMax):
+        asked = votes[rounds[0].answers.asked]
+        return lnmax_epsilon(asked, rounds[0].aggregator.gamma, delta, np.arange(1, _MOMENTS + 1))
+    parts = [
+        _divergences(votes[one.answers.asked], one, one.aggregator)
+        for one in rounds
+        if isinstance(one.aggregator, GNMax | ConfidentGNMax)
+    ]
+    if len(parts) < len(rounds):
+        return None
+    return PrivateEpsilon(divergences_epsilon(np.sum(parts, axis=0), delta), delta)
 
 
-def check_publishable(aggregator: Aggregator) -> GNMax | ConfidentGNMax:
-    """Refuses what has no smooth sensitivity."""
-    if not isinstance(aggregator, GNMax | ConfidentGNMax):
-        raise InputError(
-            f"aggregator={aggregator.name!r}: its epsilon cannot be published by smooth sensitivity. Take gnmax or "
-            "confident-gnmax, or publish the data-independent one."
-        )
-    return aggregator
-
-
-def _divergence_slope(aggregator: GNMax | ConfidentGNMax, asked: int, answered: int) -> float:
-    """The Rényi divergence of all answers whatever the votes, over the order."""
-    slope = answered / aggregator.sigma**2
-    if isinstance(aggregator, ConfidentGNMax):
-        slope += asked / (2 * aggregator.sigma_threshold**2)
-    return slope
-
-
-def _public_order(slope: float, delta: float) -> float:
-    """The order with the least epsilon, slope * order + log(1 / delta) / (order - 1)."""
-    return 1 + math.sqrt(math.log(1 / delta) / slope)
+def first(rounds: Sequence[Round], count: int) -> list[Round]:
+    """The rounds up to so many questions in all."""
+    found: list[Round] = []
+    for one in rounds:
+        found.append(one.first(max(0, count)))
+        count -= len(one.answers.asked)
+    return found
 
 
 def query_counts(asked: int, points: int = 20) -> npt.NDArray[np.int64]:
     """Numbers of questions at which a curve of epsilon is drawn."""
     return np.unique(np.linspace(1, max(asked, 1), min(points, max(asked, 1))).round().astype(np.int64))
+
+
+def _divergences(asked: Votes, one: Round, how: GNMax | ConfidentGNMax) -> npt.NDArray[np.float64]:
+    if isinstance(how, GNMax):
+        return np.asarray(gnmax_divergences(asked, how.sigma).sum(axis=0))
+    each = confident_gnmax_divergences(
+        asked,
+        np.isin(one.answers.asked, one.answers.rows),
+        threshold=how.threshold,
+        sigma1=how.sigma_threshold,
+        sigma2=how.sigma,
+        baseline=one.expected,
+    )
+    return np.asarray(each.sum(axis=0))

@@ -49,6 +49,37 @@ class Answers:
         return event_of(aggregator, neighbours, len(self.asked), len(self.rows))
 
 
+def _none() -> npt.NDArray[np.int64]:
+    return np.zeros(0, dtype=np.int64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Round:
+    """What one round of questions brought. All of it is public.
+
+    Attributes:
+        aggregator: what the round cost by.
+        answers: of the teachers.
+        expected: ``[asked, classes]``, the votes that a student expected, which the test of a question did not count;
+            None where the test saw the votes themselves.
+        own_rows, own_labels: where teachers did not object to the student, and what it says there.
+    """
+
+    aggregator: Aggregator
+    answers: Answers
+    expected: Votes | None = None
+    own_rows: npt.NDArray[np.int64] = dataclasses.field(default_factory=_none)
+    own_labels: npt.NDArray[np.int64] = dataclasses.field(default_factory=_none)
+
+    def first(self, count: int) -> "Round":
+        """The first questions alone, and what teachers answered to them."""
+        asked = self.answers.asked[:count]
+        early = np.isin(self.answers.rows, asked)
+        rows, labels = self.answers.rows[early], self.answers.labels[early]
+        answers = dataclasses.replace(self.answers, asked=asked, rows=rows, labels=labels)
+        return Round(self.aggregator, answers, None if self.expected is None else self.expected[:count])
+
+
 @dataclasses.dataclass(frozen=True)
 class Terms:
     """Who pays, and for the protection of whom.
@@ -124,8 +155,8 @@ class Session:
         """Asks for these rows until so many were answered; what was reserved for the others goes back."""
         terms = self._terms
         with (
-            _reserved(aggregator.question_event(terms.neighbours), len(rows), terms) as questions,
-            _reserved(aggregator.answer_event(terms.neighbours), min(len(rows), answers), terms) as replies,
+            reserved(aggregator.question_event(terms.neighbours), len(rows), terms) as questions,
+            reserved(aggregator.answer_event(terms.neighbours), min(len(rows), answers), terms) as replies,
         ):
             for row in rows:
                 if replies.steps_begun == replies.steps:
@@ -170,7 +201,8 @@ def _affordable(aggregator: Aggregator, questions: int, answers: int, terms: Ter
     return _largest(fits, questions)
 
 
-def _reserved(event: dp_event.DpEvent, steps: int, terms: Terms) -> Reservation:
+def reserved(event: dp_event.DpEvent, steps: int, terms: Terms) -> Reservation:
+    """So many steps of the event, set aside for who pays; what costs nothing is not."""
     account = terms.account
     if account is None or isinstance(event, dp_event.NoOpDpEvent):
         return unlimited(steps)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from dp_accounting import ComposedDpEvent
 from torch import nn
 
 from tacit.accounting.pate import PrivateEpsilon, ReleasedEpsilon
@@ -15,18 +16,18 @@ from tacit.core.privacy import Neighbours
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_open_unit
 from tacit.datasets import DataSet, Split, with_features
-from tacit.pate.account import (
-    check_publishable,
-    data_dependent_epsilon,
-    data_independent_epsilon,
-    published_epsilon,
-)
-from tacit.pate.answering import Answers, Terms
+from tacit.ledger import Account, unlimited
+from tacit.pate.account import data_dependent_epsilon, data_independent_epsilon
+from tacit.pate.answering import Answers, Round, Terms, event_of
+from tacit.pate.interactive import converse
 from tacit.pate.plan import Pate
 from tacit.pate.public_features import PublicFeatures
+from tacit.pate.publishing import Publication
 from tacit.pate.rounds import take_turns
-from tacit.pate.voters import Classroom, Poll, Voters
+from tacit.pate.voters import Classroom, Poll, Pollster
+from tacit.training.ensemble import seeded
 from tacit.training.evaluation import evaluate
+from tacit.training.preparation import prepared
 
 _INPUTS_A_DIRECTION = 6  # of public inputs: fewer would make directions of chance
 _CURVE_POINTS = 20
@@ -45,10 +46,10 @@ class PateResult:
         student_accuracy: on the part of the test split that was not public.
         aggregator_accuracy: of the noisy answers, on what was answered.
         epsilon: that depends on the votes; private. None where the aggregator has no such account.
-        epsilon_data_independent: what the ledger counts, whatever the votes.
+        epsilon_data_independent: what the ledger counts, whatever the votes; with ``epsilon_released`` its cost too.
         epsilon_released: for these votes, with noise, so that it may be published; None where nobody asked for it.
         neighbours: for which relation.
-        answers: what was asked and answered.
+        rounds: what was asked and answered, all questions alike in one.
         poll: the votes; private.
         truth: labels of the public inputs, which nobody has in earnest: for figures alone.
         student_curve: steps, and the student's accuracy on the same examples after them.
@@ -63,11 +64,16 @@ class PateResult:
     epsilon_released: ReleasedEpsilon | None
     delta: float
     neighbours: Neighbours
-    answers: Answers
+    rounds: tuple[Round, ...]
     poll: Poll
     truth: npt.NDArray[np.int64]
     student_curve: tuple[tuple[int, float], ...]
     seconds: float
+
+    @property
+    def answers(self) -> Answers:
+        """What teachers answered in all rounds."""
+        return Answers.joined([one.answers for one in self.rounds])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values for the owner of the data; what costs privacy if it is told stands under ``private``."""
@@ -79,6 +85,7 @@ class PateResult:
             "epsilon_is_private": private,
             "epsilon_data_independent": self.epsilon_data_independent,
             "epsilon_released": None if self.epsilon_released is None else self.epsilon_released.epsilon,
+            "epsilon_released_failure": None if self.epsilon_released is None else self.epsilon_released.failure,
             "delta": self.delta,
             "neighbours": self.neighbours.value,
             "queries": len(self.answers.asked),
@@ -108,27 +115,35 @@ def run_pate(
     """
     started = time.perf_counter()
     tell = progress or (lambda _doing, _share: None)
-    terms = terms or Terms(neighbours=pate.voters.relations[0])
-    _check_relation(terms.neighbours, pate.voters)
-    _check_publishing(pate, terms)
+    terms = terms or terms_for(pate)
+    publication = Publication.planned(pate.asking, pate.delta) if pate.publish_epsilon else None
+    _check_terms(terms, pate, publication)
     public, test, room = _prepared(data, pate, tell)
     ask = pate.voters.gather(room, seed=pate.seed, progress=lambda share: tell("votes", share))
-    model = pate.build_student()
-    curve = _Curve(model, test, lambda share: tell("student", share))
-    poll, answers = take_turns(pate, room, ask, model, randomness, terms=terms, progress=curve.progress)
-    truth = public.targets.cpu().numpy()
+    curve = _Curve(pate, test, lambda share: tell("student", share))
+    with unlimited(1) if publication is None else publication.reserved(terms) as reservation:
+        poll, rounds = _questioned(pate, room, ask, curve, randomness, terms)
+        released = (
+            None
+            if publication is None
+            else publication.epsilon(poll.unsafe_votes, rounds, pate.delta, randomness, reservation)
+        )
+    truth, answers = public.targets.cpu().numpy(), Answers.joined([one.answers for one in rounds])
     return PateResult(
-        model=model,
-        student_accuracy=evaluate(model, test, "classification"),
+        model=curve.model,
+        student_accuracy=evaluate(curve.model, test, "classification"),
         aggregator_accuracy=float(np.mean(answers.labels == truth[answers.rows])),
-        epsilon=data_dependent_epsilon(poll.unsafe_votes, answers, pate.aggregator, pate.delta),
-        epsilon_data_independent=data_independent_epsilon(answers, pate.aggregator, pate.delta, terms.neighbours),
-        epsilon_released=published_epsilon(poll.unsafe_votes, answers, pate.aggregator, pate.delta, randomness)
-        if pate.publish_epsilon
-        else None,
+        epsilon=data_dependent_epsilon(poll.unsafe_votes, rounds, pate.delta),
+        epsilon_data_independent=data_independent_epsilon(
+            rounds,
+            pate.delta,
+            terms.neighbours,
+            published=None if publication is None else publication.event,
+        ),
+        epsilon_released=released,
         delta=pate.delta,
         neighbours=terms.neighbours,
-        answers=answers,
+        rounds=rounds,
         poll=poll,
         truth=truth,
         student_curve=tuple(curve.points),
@@ -136,31 +151,54 @@ def run_pate(
     )
 
 
-def _check_relation(neighbours: Neighbours, voters: Voters) -> None:
-    if neighbours not in voters.relations:
-        known = ", ".join(relation.value for relation in voters.relations)
+def _questioned(
+    pate: Pate, room: Classroom, ask: Pollster, curve: "_Curve", randomness: Randomness, terms: Terms
+) -> tuple[Poll, tuple[Round, ...]]:
+    """The votes, and what was asked and answered while a student learned."""
+    if pate.interaction is None:
+        poll, answers = take_turns(pate, room, ask, curve.model, randomness, terms=terms, progress=curve.progress)
+        return poll, (Round(pate.aggregator, answers),)
+    poll = ask(room, range(len(room.questions)), randomness)
+    talk = converse(
+        poll.unsafe_votes,
+        room.questions,
+        room.question_features,
+        curve.build,
+        pate.student,
+        pate.interaction,
+        randomness,
+        seed=pate.seed,
+        terms=terms,
+        progress=curve.progress,
+    )
+    return poll, talk.rounds
+
+
+def terms_for(pate: Pate, account: Account | None = None, *, run: str = "pate") -> Terms:
+    """Who pays, for what the voters of a run protect, under the account's relation or else their own."""
+    neighbours = pate.voters.relations[0] if account is None else account.neighbours
+    return Terms(account, neighbours, pate.voters.unit, run)
+
+
+def _check_terms(terms: Terms, pate: Pate, publication: Publication | None) -> None:
+    """Refuses before anybody learns what the publication or the first question would refuse."""
+    if terms.neighbours not in pate.voters.relations:
+        known = ", ".join(relation.value for relation in pate.voters.relations)
         raise InputError(
-            f"neighbours={neighbours.value!r}: these voters protect under {known}, since records are dealt out by "
-            "their places. Take one of these, or name the owners of the records."
+            f"neighbours={terms.neighbours.value!r}: these voters protect under {known}, since records are dealt out "
+            "by their places. Take one of these, or name the owners of the records."
         )
-
-
-def _check_publishing(pate: Pate, terms: Terms) -> None:
-    if not pate.publish_epsilon:
-        return
-    check_publishable(pate.aggregator)
     if terms.account is not None:
-        raise InputError(
-            "publish_epsilon=True: costs privacy in a way that a ledger does not know. Leave it out: the epsilon "
-            "whatever the votes is public."
-        )
+        events = [event_of(pate.aggregator, terms.neighbours, 1, 1)]
+        events += [] if publication is None else [publication.event]
+        terms.account.require(ComposedDpEvent(events), neighbours=terms.neighbours, unit=terms.unit)
 
 
 def _prepared(data: DataSet, pate: Pate, tell: Progress) -> tuple[Split, Split, Classroom]:
     """The public inputs, the test examples, and what voters see."""
     public, test = _divided(data.test, pate)
     tell("features", 0.0)
-    mapped = data if pate.fixed is None else with_features(data, pate.fixed)
+    mapped = _mapped(data, pate.fixed)
     questions = _divided(mapped.test, pate)[0].inputs
     directions = max(1, min(pate.directions, len(questions) // _INPUTS_A_DIRECTION))
     features = PublicFeatures.learn(questions, directions=directions, whitening=pate.whitening)
@@ -176,18 +214,31 @@ def _prepared(data: DataSet, pate: Pate, tell: Progress) -> tuple[Split, Split, 
     return public, test, room
 
 
+def _mapped(data: DataSet, fixed: nn.Module | None) -> DataSet:
+    """The data through the fixed map. A CPU keeps features on disk; other devices make them in less time."""
+    if fixed is None:
+        return data
+    return with_features(data, fixed) if data.train.inputs.device.type == "cpu" else prepared(data, fixed)
+
+
 class _Curve:
     """The student's accuracy now and then, while it learns."""
 
-    def __init__(self, model: nn.Module, test: Split, tell: Callable[[float], None]) -> None:
-        self._model, self._test, self._tell, self._steps = model, test, tell, 0
+    def __init__(self, pate: Pate, test: Split, tell: Callable[[float], None]) -> None:
+        self._pate, self._test, self._tell, self._steps = pate, test, tell, 0
+        self.model = self.build()
         self.points: list[tuple[int, float]] = []
+
+    def build(self) -> nn.Module:
+        """A new student, to be followed from here on."""
+        self.model = seeded(self._pate.build_student, self._pate.seed)
+        return self.model
 
     def progress(self, share: float) -> None:
         """Counts a step, and tests where a further part of the way is done."""
         self._steps += 1
         if share * _CURVE_POINTS >= len(self.points) + 1:
-            self.points.append((self._steps, evaluate(self._model, self._test, "classification")))
+            self.points.append((self._steps, evaluate(self.model, self._test, "classification")))
         self._tell(share)
 
 

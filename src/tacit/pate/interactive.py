@@ -28,26 +28,28 @@ import torch
 from dp_accounting import dp_event
 from torch import Tensor, nn
 
-from tacit.accounting.pate import PrivateEpsilon, confident_gnmax_divergences, divergences_epsilon
+from tacit.accounting.pate import PrivateEpsilon
 from tacit.accounting.pate.votes import check_votes
 from tacit.core.errors import InputError
 from tacit.core.privacy import Neighbours
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_choice, check_count, check_open_unit
+from tacit.pate.account import data_dependent_epsilon, event_of_rounds
 from tacit.pate.aggregation import ConfidentGNMax
-from tacit.pate.answering import Answers, Session, Terms
+from tacit.pate.answering import Answers, Round, Session, Terms
 from tacit.pate.selection import (
+    CHOICES,
     Probabilities,
     Rows,
     check_probabilities,
-    least_confident_rows,
-    random_rows,
+    choose_rows,
     student_probabilities,
 )
 from tacit.pate.students.student import Lesson, Progress, Student, part_of
 from tacit.pate.votes import Votes
+from tacit.training.threads import threads_for
 
-ORDERS = ("random", "least-confident")
+_QUESTIONS_AT_ONCE = 500  # of a student, about, for the number of threads alone
 
 
 def expected_votes(probabilities: npt.ArrayLike, teachers: int) -> Votes:
@@ -79,14 +81,14 @@ class Interaction:
             lower than that of ``opening``.
         questions: how many are asked in each round, the first one included.
         confidence: :math:`\gamma`, above which the student's own answer counts where teachers do not object.
-        order: of the questions in further rounds, ``random`` or ``least-confident`` first.
+        choose: which are asked, as in `choose_rows`.
     """
 
     opening: ConfidentGNMax
     checking: ConfidentGNMax
     questions: tuple[int, ...]
     confidence: float = 0.9
-    order: str = "random"
+    choose: str = "representative"
 
     def __post_init__(self) -> None:
         for count in self.questions:
@@ -94,32 +96,12 @@ class Interaction:
         if not self.questions:
             raise InputError("questions=(): the first round is missing. Give the number of questions in each round.")
         check_open_unit("confidence", self.confidence)
-        check_choice("order", self.order, ORDERS)
+        check_choice("choose", self.choose, CHOICES)
 
-    def rows(self, probabilities: Probabilities, wanted: int, asked: Rows, seed: int) -> Rows:
-        """Which rows to ask for in a further round; none twice, since a second answer costs as much as another's."""
-        if self.order == "least-confident":
-            return least_confident_rows(probabilities, wanted, asked=asked)
-        rows = random_rows(len(probabilities), len(probabilities), seed=seed)
-        return rows[~np.isin(rows, asked)][:wanted]
-
-
-@dataclasses.dataclass(frozen=True)
-class Round:
-    """What one round brought. All of it is public.
-
-    Attributes:
-        aggregator: what the round cost by.
-        answers: of the teachers.
-        expected: ``[asked, classes]``, what the student expected of every question asked; 0 without a student.
-        own_rows, own_labels: where teachers did not object to the student, and what it says there.
-    """
-
-    aggregator: ConfidentGNMax
-    answers: Answers
-    expected: Votes
-    own_rows: Rows
-    own_labels: Rows
+    @property
+    def name(self) -> str:
+        """The name on the command line."""
+        return "interactive-gnmax"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,12 +123,11 @@ class Conversation:
 
     def event(self, neighbours: Neighbours) -> dp_event.DpEvent:
         """What all rounds cost together, whatever the votes."""
-        return dp_event.ComposedDpEvent([one.answers.event(one.aggregator, neighbours) for one in self.rounds])
+        return event_of_rounds(self.rounds, neighbours)
 
-    def epsilon(self, votes: Votes, delta: float) -> PrivateEpsilon:
+    def epsilon(self, votes: Votes, delta: float) -> PrivateEpsilon | None:
         """Epsilon of all rounds where teachers agree as they do; private, since it tells how they agree."""
-        total = sum(_divergences(one, votes) for one in self.rounds)
-        return PrivateEpsilon(divergences_epsilon(total, delta), delta)
+        return data_dependent_epsilon(votes, self.rounds, delta)
 
 
 def converse(
@@ -186,19 +167,24 @@ def converse(
             f"votes={len(votes)} rows: must be as many as the {len(inputs)} public inputs, and at least 1. Let the "
             "teachers vote on all of them."
         )
-    session = Session(votes, randomness, terms)
-    rounds = [_opening_round(session, random_rows(len(votes), how.questions[0], seed=seed), how)]
+    session, rounds = Session(votes, randomness, terms), list[Round]()
+
+    def chosen(said: Probabilities | None) -> Rows:
+        asked = [row for one in rounds for row in one.answers.asked]
+        wanted = how.questions[len(rounds)]
+        return choose_rows(how.choose, wanted, features=features, probabilities=said, asked=asked, seed=seed)
 
     def taught() -> nn.Module:
         model, tell = build(), part_of(progress or (lambda _share: None), len(rounds) - 1, len(how.questions))
-        student.teach(model, _lesson(rounds, inputs, features), seed=seed, progress=tell)
+        with threads_for(model, _QUESTIONS_AT_ONCE):
+            student.teach(model, _lesson(rounds, inputs, features), seed=seed, progress=tell)
         return model
 
+    rounds.append(Round(how.opening, session.ask(chosen(None).tolist(), how.opening)))
     model = taught()
-    for number, questions in enumerate(how.questions[1:], 1):
+    while len(rounds) < len(how.questions):
         said = student_probabilities(model, inputs)
-        asked = np.concatenate([one.answers.asked for one in rounds])
-        rounds.append(checking_round(session, said, how.rows(said, questions, asked, seed + number), how))
+        rounds.append(checking_round(session, said, chosen(said), how))
         if not len(rounds[-1].answers.asked):  # the budget is spent, or no public input is left
             break
         model = taught()
@@ -221,27 +207,9 @@ def checking_round(session: Session, probabilities: Probabilities, rows: Rows, h
     return Round(how.checking, answers, expected[answers.asked], own, probabilities[own].argmax(axis=1))
 
 
-def _opening_round(session: Session, rows: Rows, how: Interaction) -> Round:
-    answers = session.ask(rows.tolist(), how.opening)
-    nothing = np.zeros(0, dtype=np.int64)
-    return Round(how.opening, answers, np.zeros_like(session.votes[answers.asked]), nothing, nothing)
-
-
 def _lesson(rounds: Sequence[Round], inputs: Tensor, features: Tensor) -> Lesson:
     """What teachers answered and what a student may answer itself, all rounds together."""
     rows = np.concatenate([part for one in rounds for part in (one.answers.rows, one.own_rows)])
     labels = np.concatenate([part for one in rounds for part in (one.answers.labels, one.own_labels)])
     rows_here, labels_here = (torch.from_numpy(values).to(inputs.device) for values in (rows, labels))
     return Lesson(inputs, features, rows_here, labels_here)
-
-
-def _divergences(one: Round, votes: Votes) -> npt.NDArray[np.float64]:
-    each = confident_gnmax_divergences(
-        votes[one.answers.asked],
-        np.isin(one.answers.asked, one.answers.rows),
-        threshold=one.aggregator.threshold,
-        sigma1=one.aggregator.sigma_threshold,
-        sigma2=one.aggregator.sigma,
-        baseline=one.expected,
-    )
-    return np.asarray(each.sum(axis=0))

@@ -4,9 +4,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tacit.pate.students.student import last_features
+from tacit.core.errors import InputError
+from tacit.pate.blocks import in_blocks
 
-_ROWS_AT_ONCE = 1000
+_ROWS_AT_ONCE = 1024
 
 
 class LearnedFeatures:
@@ -35,6 +36,20 @@ class LearnedFeatures:
         training = self._student.training
         self._student.eval()
         try:
-            return torch.cat([last_features(self._student, rows) for rows in torch.split(inputs, _ROWS_AT_ONCE)])
+            return in_blocks(lambda rows: last_features(self._student, rows), inputs, _ROWS_AT_ONCE)
         finally:
             self._student.train(training)
+
+
+def last_features(model: nn.Module, inputs: Tensor) -> Tensor:
+    """What enters the model's last linear layer, ``[inputs, numbers]``."""
+    linear = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+    if not linear:
+        raise InputError("model: has no linear layer whose inputs a generator could match. Take another student.")
+    seen: list[Tensor] = []
+    hook = linear[-1].register_forward_pre_hook(lambda _layer, arguments: seen.append(arguments[0]))
+    try:
+        model(inputs)
+    finally:
+        hook.remove()
+    return seen[-1].flatten(1)

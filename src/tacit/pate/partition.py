@@ -8,6 +8,7 @@ has a row more or less, anywhere (add-remove), rows behind it move up, and only 
 
 import hashlib
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +58,17 @@ def partition_by_identity(owners: Iterable[str | int | bytes], teachers: int, *,
     if empty:
         raise InputError(f"teachers={teachers}: {empty} of them have no record. Train fewer teachers.")
     return parts
+
+
+def read_owners(path: Path) -> list[str]:
+    """Whose each row is, from a file with one name a line; a line without a name is refused."""
+    try:
+        names = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"owners={str(path)!r}: cannot be read as text ({error}). Give one name a line.") from error
+    if "" in names:
+        raise InputError(f"owners={str(path)!r}: line {names.index('') + 1} is empty. Give one name a line.")
+    return names
 
 
 def _parts(teacher_of: Indices, teachers: int) -> tuple[Indices, ...]:

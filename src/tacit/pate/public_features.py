@@ -12,8 +12,9 @@ from torch import Tensor
 
 from tacit.core.errors import InputError
 from tacit.core.validation import check_count, check_non_negative
+from tacit.pate.blocks import in_blocks
 
-_AT_ONCE = 4096
+_AT_ONCE = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +53,7 @@ class PublicFeatures:
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """``[rows, directions]``, each row by itself."""
-        parts = [self._few(part) for part in torch.split(inputs, _AT_ONCE)]
-        return torch.cat(parts) if parts else self.mean.new_zeros(0, self.directions.shape[1])
+        return in_blocks(self._few, inputs, _AT_ONCE)
 
     def _few(self, inputs: Tensor) -> Tensor:
         rows = (inputs.flatten(1).float() - self.mean) @ self.directions

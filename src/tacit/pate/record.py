@@ -37,10 +37,11 @@ def public_record(result: PateResult, pate: Pate, *, dataset: str, unit: Privacy
         "epsilon_by_queries": _epsilons(result, pate),
         "seed": pate.seed,
         "plan": {
-            "aggregator": pate.aggregator.name,
+            "aggregator": pate.aggregation,
             "student": pate.student.name,
             "selection": pate.choose,
             "rounds": pate.rounds,
+            "public": pate.public,
             "public_inputs": len(result.truth),
             "neighbours": result.neighbours.value,
             "unit": str(unit),
@@ -51,16 +52,17 @@ def public_record(result: PateResult, pate: Pate, *, dataset: str, unit: Privacy
 
 def pate_statement(result: PateResult, pate: Pate, unit: PrivacyUnit) -> Statement:
     """What may be said of the student: the guarantee whatever the votes."""
-    answers = result.answers
+    answers, published = result.answers, result.epsilon_released is not None
     sampled = isinstance(pate.aggregator, PrivateKNN)
+    beside = ", and of a published epsilon for these votes" if published else ""
     return Statement(
         epsilon=result.epsilon_data_independent,
         delta=result.delta,
         neighbours=result.neighbours,
         unit=unit,
-        mechanism=f"{len(answers.asked)} questions and {len(answers.rows)} answers by {pate.aggregator.name}",
+        mechanism=f"{len(answers.asked)} questions and {len(answers.rows)} answers by {pate.aggregation}{beside}",
         sampler="a Poisson sample for each" if sampled else "every record with one teacher",
-        accountant="pld",
+        accountant="rdp" if published else "pld",
         released="student",
     )
 
@@ -94,9 +96,7 @@ def _epsilons(result: PateResult, pate: Pate) -> list[dict[str, float]]:
     return [
         {
             "queries": int(count),
-            "epsilon": data_independent_epsilon(
-                first(result.answers, count), pate.aggregator, pate.delta, result.neighbours
-            ),
+            "epsilon": data_independent_epsilon(first(result.rounds, count), pate.delta, result.neighbours),
         }
         for count in query_counts(len(result.answers.asked))
     ]
@@ -105,9 +105,7 @@ def _epsilons(result: PateResult, pate: Pate) -> list[dict[str, float]]:
 def _private_epsilons(result: PateResult, pate: Pate) -> list[dict[str, float]]:
     found = []
     for count in query_counts(len(result.answers.asked)):
-        epsilon = data_dependent_epsilon(
-            result.poll.unsafe_votes, first(result.answers, count), pate.aggregator, pate.delta
-        )
+        epsilon = data_dependent_epsilon(result.poll.unsafe_votes, first(result.rounds, count), pate.delta)
         if epsilon is not None:
             found.append({"queries": int(count), "epsilon": epsilon.unsafe_value})
     return found

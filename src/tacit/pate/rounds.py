@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -11,7 +10,7 @@ from tacit.core.errors import BudgetExceededError
 from tacit.core.randomness import Randomness
 from tacit.pate.answering import Answers, Session, Terms
 from tacit.pate.plan import Pate
-from tacit.pate.selection import Rows, least_confident_rows, random_rows, representative_rows, student_probabilities
+from tacit.pate.selection import Rows, choose_rows, student_probabilities
 from tacit.pate.students import Lesson
 from tacit.pate.students.student import Progress, part_of
 from tacit.pate.voters import Classroom, Poll, Pollster
@@ -71,12 +70,9 @@ def _answers(pate: Pate, poll: Poll, rows: Sequence[int], randomness: Randomness
 def _chosen(pate: Pate, number: int, room: Classroom, student: nn.Module | None, asked: Sequence[int] | Rows) -> Rows:
     """Which public inputs a round asks for: none that was asked for before."""
     wanted = pate.queries * (number + 1) // pate.rounds - pate.queries * number // pate.rounds
-    if pate.choose == "random":
-        rows = random_rows(len(room.questions), len(room.questions), seed=pate.seed)
-        return rows[~np.isin(rows, asked)][:wanted]
-    if pate.choose == "least-confident" and student is not None:
-        return least_confident_rows(student_probabilities(student, room.questions), wanted, asked=asked)
-    return representative_rows(room.question_features, wanted, asked=asked, seed=pate.seed)
+    said = None if student is None else student_probabilities(student, room.questions)
+    features = room.question_features
+    return choose_rows(pate.choose, wanted, features=features, probabilities=said, asked=asked, seed=pate.seed)
 
 
 def _teach(pate: Pate, number: int, room: Classroom, student: nn.Module, answers: Answers, progress: Progress) -> None:

@@ -1,5 +1,7 @@
 """Which public inputs to ask the teachers for.
 
+`choose_rows` takes one of these ways by name:
+
 - `random_rows`: any, in a random order.
 - `representative_rows`: one from the middle of each cluster, so that no kind of input is left out and every answer is
   true of many others.
@@ -25,8 +27,37 @@ Rows = npt.NDArray[np.int64]
 Probabilities = npt.NDArray[np.float64]
 """``[public rows, classes]``: what a student makes of the public inputs; public itself."""
 
+CHOICES = ("representative", "random", "least-confident")
 _CLUSTER_ROUNDS = 30
 _TOLERANCE = 1e-3  # of probabilities in single precision that add up to 1
+
+
+def choose_rows(
+    choice: str,
+    wanted: int,
+    *,
+    features: Tensor,
+    probabilities: Probabilities | None = None,
+    asked: Iterable[int] = (),
+    seed: int = 0,
+) -> Rows:
+    """Which rows a round asks for, by one of `CHOICES`; none that was asked for before.
+
+    Args:
+        choice: by name.
+        wanted: how many; fewer where fewer are left.
+        features: of the public inputs, ``[inputs, numbers]``.
+        probabilities: of a student, once there is one; before it the least confident are representative ones.
+        asked: rows to leave out.
+        seed: of everything random in it.
+    """
+    before = np.fromiter(asked, dtype=np.int64)
+    if choice == "random":
+        rows = random_rows(len(features), len(features), seed=seed)
+        return rows[~np.isin(rows, before)][:wanted]
+    if choice == "least-confident" and probabilities is not None:
+        return least_confident_rows(probabilities, wanted, asked=before)
+    return representative_rows(features, wanted, asked=before, seed=seed)
 
 
 def random_rows(count: int, wanted: int, *, seed: int = 0) -> Rows:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from torch import Tensor, nn
 
 from tacit.core.errors import InputError
-from tacit.core.privacy import Neighbours
+from tacit.core.privacy import Neighbours, PrivacyUnit
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_count
 from tacit.datasets import Split
@@ -83,6 +83,11 @@ class Voters(Protocol):
     """Votes of which one person moves one, from a class to another."""
 
     @property
+    def unit(self) -> PrivacyUnit:
+        """Who that is: whoever has one example, or a user with all of theirs."""
+        ...
+
+    @property
     def relations(self) -> tuple[Neighbours, ...]:
         """The relations for which that is true; the first one is the default."""
         ...
@@ -107,6 +112,11 @@ class Shares:
 
     def __post_init__(self) -> None:
         check_count("teachers", self.teachers)
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """What is in one part as a whole."""
+        return PrivacyUnit() if self.owners is None else PrivacyUnit("user")
 
     @property
     def relations(self) -> tuple[Neighbours, ...]:
@@ -145,6 +155,11 @@ class TeacherVoters:
 
     shares: Shares
     teach: Teach
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """As the records are dealt out."""
+        return self.shares.unit
 
     @property
     def relations(self) -> tuple[Neighbours, ...]:
@@ -195,6 +210,11 @@ class NearestRecords:
     """The nearest records of samples that are drawn anew for every test and every answer."""
 
     knn: PrivateKNN
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """Whoever has one record."""
+        return PrivacyUnit()
 
     @property
     def relations(self) -> tuple[Neighbours, ...]:

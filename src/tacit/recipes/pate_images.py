@@ -13,11 +13,10 @@ import functools
 import statistics
 from typing import Any
 
-from tacit.core.privacy import PrivacyUnit
 from tacit.core.randomness import Randomness
-from tacit.datasets import DataSet, Split, load
+from tacit.datasets import load
 from tacit.pate.calibration import DEFAULT_RATE
-from tacit.pate.experiment import STAGES, PateResult, run_pate
+from tacit.pate.experiment import STAGES, PateResult, run_pate, terms_for
 from tacit.pate.plan import Pate
 from tacit.pate.record import pate_statement
 from tacit.pate.settings import Choices, pate_settings
@@ -59,13 +58,15 @@ def run(
     conditions: Conditions,
     progress: Progress,
 ) -> dict[str, Any]:
-    """A whole run of PATE for each seed."""
+    """A whole run of PATE for each seed, each of which the account pays for, if there is one."""
     data = load(dataset)
-    data = _on(hold_out(data) if conditions.held_out else data, conditions)
+    data = (hold_out(data) if conditions.held_out else data).to(conditions.device)
     results = []
     for seed in range(conditions.seeds):
         plan = pate_settings(data, Choices(aggregator=aggregator, seed=seed, **dataclasses.asdict(knobs)))
-        results.append(run_pate(data, plan, Randomness(), progress=functools.partial(_tell, progress, seed)))
+        terms = terms_for(plan, conditions.account, run=f"{aggregator} on {dataset}, seed {seed}")
+        tell = functools.partial(_tell, progress, seed)
+        results.append(run_pate(data, plan, Randomness(), terms=terms, progress=tell))
     figure = next((one for one in published if one.note == f"{knobs.queries} queries"), None)
     return _summary(results, plan, figure, conditions)
 
@@ -83,7 +84,8 @@ def _summary(results: list[PateResult], plan: Pate, figure: Published | None, co
         "accuracies": accuracies,
         "measured_on": "held-out training examples" if conditions.held_out else "test examples that were not public",
         "epsilon": statistics.fmean(for_votes) if for_votes else independent,
-        "epsilon_note": "these votes" if for_votes else None,
+        "epsilon_note": "these votes, private" if for_votes else None,
+        "epsilon_is_private": bool(for_votes),
         "delta": plan.delta,
         "epsilon_by_accountant": {},
         "epsilons": {"whatever the votes": independent},
@@ -91,8 +93,8 @@ def _summary(results: list[PateResult], plan: Pate, figure: Published | None, co
         "steps": len(results[0].answers.asked),
         "answered": statistics.fmean(len(result.answers.rows) for result in results),
         "beside": {"answers right": statistics.fmean(result.aggregator_accuracy for result in results)},
-        "training": {"aggregator": plan.aggregator.name, "student": plan.student.name},
-        "statement": str(pate_statement(results[0], plan, PrivacyUnit())),
+        "training": {"aggregator": plan.aggregation, "student": plan.student.name},
+        "statement": str(pate_statement(results[0], plan, plan.voters.unit)),
         "seconds": sum(result.seconds for result in results),
         "seconds_a_seed": statistics.fmean(result.seconds for result in results),
         "history": [],
@@ -103,14 +105,6 @@ def _summary(results: list[PateResult], plan: Pate, figure: Published | None, co
 def _tell(progress: Progress, seed: int, stage: str, share: float) -> None:
     done = STAGES.index(stage) + share
     progress(seed, round(_TICKS * done), _TICKS * len(STAGES), 0.0, TRAINING)
-
-
-def _on(data: DataSet, conditions: Conditions) -> DataSet:
-    train, test = (
-        Split(split.inputs.to(conditions.device), split.targets.to(conditions.device))
-        for split in (data.train, data.test)
-    )
-    return dataclasses.replace(data, train=train, test=test)
 
 
 _LNMAX = ("pate2017", "PATE, LNMax", _2017, "lnmax")

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from tacit.core.validation import check_count, check_open_unit, check_positive
 from tacit.datasets import Split
-from tacit.pate.students.student import Lesson, Progress, batch_of, last_features, slightly_changed
+from tacit.pate.learned_features import last_features
+from tacit.pate.students.student import Lesson, Progress, batch_of, slightly_changed
 from tacit.training.averaging import WeightAverage
 
 

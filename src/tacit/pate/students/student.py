@@ -84,20 +84,6 @@ def batch_of(count: int, size: int, generator: Generator, device: torch.device) 
     return torch.randint(count, (size,), generator=generator, device=device)
 
 
-def last_features(model: nn.Module, inputs: Tensor) -> Tensor:
-    """What enters the model's last linear layer, ``[inputs, numbers]``."""
-    linear = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
-    if not linear:
-        raise InputError("model: has no linear layer whose inputs a generator could match. Take another student.")
-    seen: list[Tensor] = []
-    hook = linear[-1].register_forward_pre_hook(lambda _layer, arguments: seen.append(arguments[0]))
-    try:
-        model(inputs)
-    finally:
-        hook.remove()
-    return seen[-1].flatten(1)
-
-
 def part_of(progress: Progress, done: int, parts: int) -> Progress:
     """The progress of one of several parts that take equally long."""
     return lambda share: progress((done + share) / parts)
