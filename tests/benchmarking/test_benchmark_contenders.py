@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from tacit.benchmarking import plain, private_steps
+from tacit.benchmarking import noise_steps, plain, private_steps
 from tacit.benchmarking.engines import CONTENDERS, chosen
 from tacit.benchmarking.measuring import runs_once
 from tacit.benchmarking.tasks import WORKLOADS, Size, make_task
@@ -199,3 +199,26 @@ def test_a_size_grows_along_one_axis():
 def test_bad_tasks_are_refused(name, precision, size, part):
     with pytest.raises(InputError, match=part):
         make_task(name, CPU, precision, size=size)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_the_noise_alone_is_that_of_the_parameters_that_train(fast, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        noise_steps.StepNoise,
+        "apply_",
+        lambda self, sums, source, step: drawn.append((sum(v.numel() for v in sums.values()), source.fast, step)),
+    )
+    task = tiny("lora")
+    trained = sum(p.numel() for p in task.private_model().parameters() if p.requires_grad)
+    step = noise_steps.noise_step(fast=fast)(task)
+    step()
+    step()
+    assert drawn == [(trained, fast, 0), (trained, fast, 1)]
+
+
+@pytest.mark.parametrize("engine", ["tacit-noise", "tacit-noise-fast"])
+def test_the_noise_alone_is_measured_where_it_is_asked_for(engine):
+    assert runs_once(tiny("mlp"), CONTENDERS[engine]).status == "ok"
+    assert [contender.name for contender in chosen([engine], CPU)] == ["plain", engine]
+    assert engine not in {contender.name for contender in chosen(None, CPU)}

@@ -190,6 +190,7 @@ def test_memory_counts_what_graphs_hold_for_themselves(monkeypatch):
     monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: state["segments"])
     for name in ("synchronize", "empty_cache"):
         monkeypatch.setattr(torch.cuda, name, lambda *device: None)
+    monkeypatch.setattr(memory, "_make_workspaces", lambda device: None)
     before = memory.MemoryBefore.now(torch.device("cuda", 0))
     state["segments"] = [*state["segments"], segment(8, 1, (0, 2)), segment(99, 0, (0, 3), device=1)]
     assert before.peak_mib() == 15 + 7

@@ -51,7 +51,8 @@ class Contender:
     Attributes:
         name: its engine's name in rows.
         prepare: builds model and optimizer for a task and returns its step. Raises where it cannot.
-        kind: ``plain`` for training without privacy, which the others are compared with, or ``private``.
+        kind: ``plain`` for training without privacy, which the others are compared with, ``private``, or ``part`` for
+            what is only a part of a private step, and measured where it is asked for.
         framework: what its own plain step is written in.
         needs: a package without which it cannot run.
         device: the one kind of device that it is for, if it is.

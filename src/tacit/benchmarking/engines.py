@@ -6,12 +6,12 @@ from types import MappingProxyType
 
 import torch
 
-from tacit.benchmarking import plain, private_steps
+from tacit.benchmarking import noise_steps, plain, private_steps
 from tacit.benchmarking.contenders import Contender, refusing
 from tacit.benchmarking.peers import fastdp, jax_twins, opacus, per_example
 from tacit.core.validation import check_choice
 
-_MODULES = (plain, private_steps, per_example, opacus, fastdp, jax_twins)
+_MODULES = (plain, private_steps, noise_steps, per_example, opacus, fastdp, jax_twins)
 
 CONTENDERS: Mapping[str, Contender] = MappingProxyType(
     {contender.name: contender for module in _MODULES for contender in module.CONTENDERS}
@@ -22,11 +22,12 @@ CONTENDERS: Mapping[str, Contender] = MappingProxyType(
 def chosen(names: Sequence[str] | None, device: torch.device) -> list[Contender]:
     """The contenders of these names, plain training first among them so that there is something to compare with.
 
-    Without names: all that are installed. On a CPU, where a look should be quick, plain training and peers that compile
-    are left out, and those that take seconds a step.
+    Without names: all whole steps that are installed. On a CPU, where a look should be quick, plain training and peers
+    that compile are left out, and those that take seconds a step.
     """
     if names is None:
-        return [c for c in CONTENDERS.values() if _why_not(c, device) is None and _is_quick(c, device)]
+        whole = [c for c in CONTENDERS.values() if c.kind != "part"]
+        return [c for c in whole if _why_not(c, device) is None and _is_quick(c, device)]
     for name in names:
         check_choice("engine", name, CONTENDERS)
     return [_or_refusal(CONTENDERS[name], device) for name in dict.fromkeys(("plain", *names))]

@@ -158,23 +158,25 @@ def _work(load: Load, start: Barrier, answers: Any) -> None:
         answers.put(answer)
 
 
-def measure_steps(place: Place, way: str, *, rule: Rule) -> dict[str, Any]:
+def measure_steps(place: Place, way: str, *, rule: Rule, pause: float = _TRAINING_STEP_SECONDS) -> dict[str, Any]:
     """One row: what reserving and committing adds to a training step of one process.
 
     Args:
         place: the ledger.
         way: ``run`` or ``step``.
         rule: of the account.
+        pause: seconds in the place of each step's own work: how often a run looks at its ledger depends on them.
     """
     account = Ledger.create(place.address, dataset=way, budget=_BUDGET, rule=rule).account(way)
     runs, length = (1, _RUN_STEPS) if way == "run" else (_SINGLE_STEPS, 1)
     terms: dict[str, Any] = {"run": "", "neighbours": account.neighbours, "unit": account.unit}
-    began = time.perf_counter()
+    began, paused = time.perf_counter(), 0.0
     for _ in range(runs):
         with account.reserve(repeated(_SMALL), length, **terms) as reservation:
             for step in range(length):
+                paused += _slept(pause)
                 reservation.before_noise(step)
-    seconds = (time.perf_counter() - began) / (runs * length)
+    seconds = (time.perf_counter() - began - paused) / (runs * length)
     return {
         "database": place.database,
         "way": way,
@@ -183,6 +185,12 @@ def measure_steps(place: Place, way: str, *, rule: Rule) -> dict[str, Any]:
         "ms_a_step": 1_000 * seconds,
         "share": seconds / _TRAINING_STEP_SECONDS,
     }
+
+
+def _slept(seconds: float) -> float:
+    began = time.perf_counter()
+    time.sleep(seconds)
+    return time.perf_counter() - began
 
 
 def synchronisation_ms(folder: Path) -> float:

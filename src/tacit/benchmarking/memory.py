@@ -1,8 +1,10 @@
 """Memory that a contender needs above what lay there before it was built: parameters, optimizer, step.
 
 On a GPU that is what its steps have allocated at most, plus what its CUDA graphs hold for themselves: a graph's pool
-shows as allocated only while the graph is recorded. On a CPU it is the growth of the process's resident set, which
-means something only in a process that measures nothing else; `tacit.benchmarking.alone` starts one.
+shows as allocated only while the graph is recorded. What cuBLAS keeps for each stream (32 MiB on an H200) is there
+before all contenders, and counts for none of them: the first one would pay for those after it. On a CPU it is the
+growth of the process's resident set, which means something only in a process that measures nothing else;
+`tacit.benchmarking.alone` starts one.
 """
 
 import dataclasses
@@ -10,6 +12,8 @@ import gc
 from pathlib import Path
 
 import torch
+
+from tacit.gradients.compiling import capturing_stream
 
 MIB = 2**20
 _RESIDENT = Path("/proc/self/status")
@@ -29,6 +33,7 @@ class MemoryBefore:
         """The present state; None on a CPU."""
         if device.type != "cuda":
             return None
+        _make_workspaces(device)
         release(device)
         return cls(device, torch.cuda.memory_allocated(device), _held_by_graphs(device))
 
@@ -51,6 +56,15 @@ def release(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch.cuda.empty_cache()
+
+
+def _make_workspaces(device: torch.device) -> None:
+    """Lets cuBLAS allocate what it keeps, on the streams that contenders compute on."""
+    for stream in (torch.cuda.current_stream(device), capturing_stream(device)):
+        with torch.cuda.stream(stream):
+            for dtype in (torch.float32, torch.bfloat16):
+                square = torch.ones(64, 64, dtype=dtype, device=device)
+                torch.addmm(square[0], square, square @ square)
 
 
 def _held_by_graphs(device: torch.device) -> int:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from tacit.benchmarking.contenders import LEARNING_RATE, Contender, Step
 from tacit.benchmarking.tasks import Task
+from tacit.gradients.compiling import capturing_stream
 
 _WARM_UP_STEPS = 3
 
@@ -65,14 +66,14 @@ def parts_step(task: Task) -> Step:
 
 def captured(step: Step, device: torch.device) -> Step:
     """Records a step in a CUDA graph, after a few runs on a stream of its own."""
-    side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    side = capturing_stream(device)
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):
         for _ in range(_WARM_UP_STEPS):
             step()
     torch.cuda.current_stream(device).wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=side):
         step()
 
     def replay() -> Step:

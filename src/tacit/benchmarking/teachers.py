@@ -53,7 +53,7 @@ class Teaching:
 def linear_teaching(data: DataSet, device: torch.device) -> Teaching:
     """Linear teachers: on scattering features of large images, on anything else as it is."""
     large = _is_large_image(data)
-    features = _on(with_features(data, scatter_features(data.input_shape).eval()) if large else data, device)
+    features = (with_features(data, scatter_features(data.input_shape).eval()) if large else data).to(device)
 
     def together(parts: Sequence[Indices], steps: int) -> Train:
         how = LinearFitting(steps=steps)
@@ -73,7 +73,7 @@ def linear_teaching(data: DataSet, device: torch.device) -> Teaching:
 def network_teaching(data: DataSet, device: torch.device) -> Teaching:
     """The network that suits the images, by AdamW."""
     name = default_model(data.input_shape) if _is_large_image(data) else "mlp"
-    records = _on(data, device)
+    records = data.to(device)
 
     def make() -> nn.Module:
         return build(name, data.input_shape, data.classes)
@@ -166,11 +166,3 @@ def _is_large_image(data: DataSet) -> bool:
 
 def _pair(data: DataSet) -> tuple[Tensor, Tensor]:
     return data.train.inputs, data.train.targets
-
-
-def _on(data: DataSet, device: torch.device) -> DataSet:
-    train, test = (
-        dataclasses.replace(split, inputs=split.inputs.to(device), targets=split.targets.to(device))
-        for split in (data.train, data.test)
-    )
-    return dataclasses.replace(data, train=train, test=test)
