@@ -58,6 +58,7 @@ def test_a_regression_with_its_page(people, tmp_path):
     assert model == found["release"]
     assert model["statement"]["epsilon"] == 4.0
     page = (tmp_path / "evaluation.html").read_text()
+    assert (tmp_path / "evaluation.html").stat().st_mode & 0o077 == 0
     for words in (
         "Keep\n  it with the data",
         "Predicted against true",

@@ -8,6 +8,7 @@ import typer
 from tacit.cli.console import Json, err, out, print_json
 
 if TYPE_CHECKING:
+    from tacit.datasets.tables.origin import TableOrigin
     from tacit.linear.experiment import LinearResult
     from tacit.linear.guarantee import Guarantee
 
@@ -51,6 +52,7 @@ def linear(  # noqa: PLR0913 - one parameter for each option
     from tacit.core.privacy import Neighbours, PrivacyUnit
     from tacit.core.validation import check_choice, check_open_unit
     from tacit.datasets.tables import Table
+    from tacit.datasets.tables.origin import TableOrigin
     from tacit.ledger import Ledger
     from tacit.linear.choosing import default_delta
     from tacit.linear.experiment import run_linear
@@ -72,6 +74,9 @@ def linear(  # noqa: PLR0913 - one parameter for each option
         ),
         split_seed=split_seed,
     )
+    origin = None
+    if out_folder is not None and split_seed is None:  # of a shuffle tacit audit knows nothing
+        origin = TableOrigin.of(file, target, schema, features=task.features, test_fraction=task.test_fraction)
     folder = None if out_folder is None else prepare_linear_folder(out_folder)
     with Progress(console=err, transient=True, disable=not err.is_terminal) as bar:
         fits = bar.add_task(f"fits, epsilon {epsilon:g}", total=repeats)
@@ -86,17 +91,24 @@ def linear(  # noqa: PLR0913 - one parameter for each option
             unsafe_seed=unsafe_seed,
             progress=lambda done: bar.update(fits, completed=done),
         )
-    _show(result, {} if folder is None else _written(folder, result, guarantee, examples), json)
+    _show(result, {} if folder is None else _written(folder, result, guarantee, examples, origin), json)
 
 
-def _written(folder: Path, result: "LinearResult", guarantee: "Guarantee", examples: int | None) -> dict[str, str]:
+def _written(
+    folder: Path, result: "LinearResult", guarantee: "Guarantee", examples: int | None, origin: "TableOrigin | None"
+) -> dict[str, str]:
     """The model at once, since it was paid for; then the page with its curves, under a progress bar."""
     from rich.progress import Progress
 
+    from tacit.datasets.tables.origin import TableOrigin
     from tacit.linear.evaluation import evaluation
     from tacit.reporting.linear_page import write_linear_model, write_linear_page
+    from tacit.training.run_folder import RunFolder
 
+    (folder / TableOrigin.FILE_NAME).unlink(missing_ok=True)  # of an earlier fit
     model = write_linear_model(folder, result.release())
+    if origin is not None:
+        RunFolder(folder).write_private(origin.FILE_NAME, origin.to_bytes())
     with Progress(console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task("curves", total=None)
         values = evaluation(

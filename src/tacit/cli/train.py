@@ -112,7 +112,7 @@ def train(  # noqa: PLR0913 - one parameter for each option
         bool,
         typer.Option(
             "--fast-randomness",
-            help="Draws from Philox, which is not cryptographic, and says so in the statement; for GPUs.",
+            help="Noise from Philox, which is not cryptographic; the statement says so. Faster on GPUs alone.",
             rich_help_panel="Running",
             show_default=False,
         ),
@@ -131,7 +131,7 @@ def train(  # noqa: PLR0913 - one parameter for each option
         **{"optimizer": optimizer, "learning_rate": learning_rate, "schedule": schedule},
     )
     plan = _plan(settings, len(data.train), epsilon, delta, noise_multiplier, unsafe_no_noise)
-    planting = _planting(data, plan, canaries, canary_kind, unsafe_seed, goes_on=out_folder if resume else None)
+    planting = _planting(data, plan, canaries, canary_kind, unsafe_seed, out_folder, goes_on=resume)
     experiment = Experiment(
         dataset=data if planting is None else planting.plant(data),
         settings=settings,
@@ -142,9 +142,12 @@ def train(  # noqa: PLR0913 - one parameter for each option
         device=find_device(device),
         unsafe_seed=unsafe_seed,
         fast_randomness=fast_randomness,
-        checkpoint=_checkpoint(checkpoint, checkpoint_every, resume, redraw),
+        checkpoint=_checkpoint(checkpoint, checkpoint_every, resume, redraw, planting),
         canaries=None if planting is None else planting.facts(),
-        private_files={} if planting is None else {planting.FILE_NAME: planting.to_bytes()},
+        private_files={
+            **({} if planting is None else {planting.FILE_NAME: planting.to_bytes()}),
+            **_origin(dataset, target, schema, features),
+        },
         folder=RunFolder.create(out_folder, data.name, goes_on=resume),  # last: no folder if anything above is wrong
     )
     record, page = _run(experiment)
@@ -195,14 +198,15 @@ def _planting(
     canaries: int | None,
     kind: str | None,
     unsafe_seed: int | None,
-    goes_on: Path | None,
+    folder: Path | None,
+    goes_on: bool,
 ) -> "Planting | None":
     """The canaries of a new run, or those of the run in the folder that goes on."""
     from tacit.auditing.canaries import DEFAULT_KIND, plant, planting_of
     from tacit.core.randomness import Randomness
 
-    if goes_on is not None:
-        return planting_of(goes_on, canaries, kind)
+    if goes_on:
+        return planting_of(folder, canaries, kind)
     if canaries is None:
         if kind is not None:
             raise InputError(f"canary_kind={kind!r}: needs --canaries, the number of them. Give both, or none.")
@@ -211,11 +215,14 @@ def _planting(
     return plant(data, canaries, kind or DEFAULT_KIND, randomness, neighbours=plan.neighbours)[1]
 
 
-def _checkpoint(folder: Path | None, every: int | None, resume: bool, redraw: bool) -> "Checkpoint | None":
+def _checkpoint(
+    folder: Path | None, every: int | None, resume: bool, redraw: bool, planting: "Planting | None"
+) -> "Checkpoint | None":
     from tacit.training import Checkpoint
 
     if folder is not None:
-        return Checkpoint(folder, every=every, resume=resume, redraw=redraw)
+        canaries = "none" if planting is None else planting.mark()
+        return Checkpoint(folder, every=every, resume=resume, redraw=redraw, canaries=canaries)
     for name, given in (("resume", resume), ("redraw", redraw), ("checkpoint-every", every is not None)):
         if given:
             raise InputError(f"{name}: needs --checkpoint, the folder that the run is saved in. Name it.")
@@ -244,6 +251,16 @@ def _load(dataset: str, target: str | None, schema: Path | None, features: str |
             "public bounds and categories of its columns. tacit schema draft makes one to fill in."
         )
     return load_table(dataset, target, schema, features=None if features is None else features.split(","))
+
+
+def _origin(dataset: str, target: str | None, schema: Path | None, features: str | None) -> dict[str, bytes]:
+    """For the owner of a table: where its rows are, for an audit."""
+    from tacit.datasets.tables.origin import TableOrigin
+
+    if target is None or schema is None:
+        return {}
+    chosen = None if features is None else features.split(",")
+    return {TableOrigin.FILE_NAME: TableOrigin.of(dataset, target, schema, features=chosen).to_bytes()}
 
 
 def _show(record: dict[str, Any], page: Path, as_json: bool) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from torch import nn
 
 from tacit.accounting.selection import TruncatedNegativeBinomial
-from tacit.core.errors import InputError, TacitError
+from tacit.core.errors import InputError
 from tacit.core.privacy import Budget
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_choice, check_open_unit, check_positive
@@ -95,7 +95,7 @@ def run_private_sweep(
     Raises:
         BudgetExceededError: the account does not hold the selection; nothing was spent.
     """
-    try:
+    with folder.dropped_if_empty():
         _check(axes, settings, conditions)
         combinations = combine(axes, settings)
         configurations = [subject.configured(combination) for combination in combinations]
@@ -105,9 +105,6 @@ def run_private_sweep(
         facts = provenance(conditions)  # before the first trial: a date at the end would tell how long they took
         _charge(plan, conditions, f"{folder.path.name} (private selection)")
         winner = select(configurations, shared, plan, conditions, Randomness())
-    except (TacitError, KeyboardInterrupt):
-        folder.remove_if_empty()
-        raise
     accuracy = evaluate(winner.trained.model, winner.trained.seen(data.test), data.task)
     chosen = combinations[winner.candidate]
     row = {
