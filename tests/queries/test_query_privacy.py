@@ -62,9 +62,8 @@ def noisy_sums(query, rows, setting: Setting, seed: int) -> np.ndarray:
     stream = Randomness(unsafe_seed=seed).stream("outcomes")
     sums = query.tally(table(*rows)).sums
     followed = 1 if query.first_may_follow and query.size_is_public(setting.terms) else 0
-    draws = DRAWS // 2 if setting.terms.delta else DRAWS
-    many = Tally([*sums[:followed], *(draws * sums[followed:])], len(rows[0]))
-    return np.array(query.read(many, setting, stream).sums, dtype=float).reshape(draws, -1)
+    many = Tally([*sums[:followed], *(DRAWS * sums[followed:])], len(rows[0]))
+    return np.array(query.read(many, setting, stream).sums, dtype=float).reshape(DRAWS, -1)
 
 
 def released(query, rows, setting: Setting) -> list[int]:
