@@ -66,6 +66,6 @@ def check_against_eager(grad: ClippedGrad, *batch: Tensor, mask: Tensor | None =
     return found
 
 
-def graph_itself(trace, inputs):
+def graph_itself(trace, inputs, *, apart):
     """In the place of a program: the traced graph, which runs operation by operation."""
     return lambda arguments: list(trace.graph(*arguments))

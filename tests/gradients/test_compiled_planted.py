@@ -22,7 +22,7 @@ pytestmark = COMPILER_WARNINGS
 def spoil(change):
     """A program whose sums or norms are changed on their way."""
 
-    def compile_graph(trace, inputs):
+    def compile_graph(trace, inputs, *, apart):
         def call(arguments):
             *sums, norms = trace.graph(*arguments)
             return [*change(list(sums)), norms]
@@ -71,7 +71,7 @@ def test_planted_wrong_sums_are_found_out_after_a_lot_without_examples(traced, m
 
 
 def test_planted_wrong_norms_are_found_out(traced, monkeypatch):
-    def compile_graph(trace, inputs):
+    def compile_graph(trace, inputs, *, apart):
         return lambda arguments: [*trace.graph(*arguments)[:-1], 1.1 * trace.graph(*arguments)[-1]]
 
     monkeypatch.setattr(compiling, "compile_graph", compile_graph)
@@ -93,9 +93,9 @@ def test_a_hidden_input_is_found_out_by_the_first_comparison(traced, monkeypatch
 
     model = Hidden()
 
-    def compile_graph(trace, inputs):
+    def compile_graph(trace, inputs, *, apart):
         model.factor = 3.0
-        return graph_itself(trace, inputs)
+        return graph_itself(trace, inputs, apart=apart)
 
     monkeypatch.setattr(compiling, "compile_graph", compile_graph)
     grad, x = traced(model, clipping=Flat(1e9)), torch.randn(5, 4)
@@ -108,7 +108,7 @@ def test_rounding_of_gradients_next_to_nothing_is_no_difference(traced, monkeypa
     """Examples whose loss has gone to zero: of their gradients two programs agree on no digit."""
     weights = torch.tensor([1.0, *[1e-7] * 5])
 
-    def compile_graph(trace, inputs):
+    def compile_graph(trace, inputs, *, apart):
         def call(arguments):
             *sums, norms = trace.graph(*arguments)
             return [*(value + 1e-9 for value in sums), norms * torch.where(weights < 1, 3, 1)[:, None]]

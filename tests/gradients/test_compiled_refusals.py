@@ -52,7 +52,7 @@ def test_can_compile_looks_for_a_compiler(monkeypatch):
 
 @pytest.mark.parametrize("wait", [True, False])
 def test_a_compilation_that_fails_leaves_the_eager_step(traced, monkeypatch, wait):
-    def fails(trace, inputs):
+    def fails(trace, inputs, *, apart):
         raise RuntimeError("the compiler broke\nwith many lines")
 
     monkeypatch.setattr(compiling, "compile_graph", fails)
@@ -76,7 +76,7 @@ def test_other_engines_are_not_compiled(engine):
 
 
 def test_nothing_is_compiled_unless_asked(monkeypatch):
-    monkeypatch.setattr(compiling, "compile_graph", lambda trace, inputs: pytest.fail("compiled"))
+    monkeypatch.setattr(compiling, "compile_graph", lambda trace, inputs, apart: pytest.fail("compiled"))
     grad = clipped_grad(nn.Linear(4, 3), squares, clipping=Flat(BOUND))
     for _ in range(3):
         grad(torch.randn(5, 4))

@@ -241,7 +241,7 @@ def test_memory_that_runs_out_after_the_reservation_is_not_retried(monkeypatch):
 
 @pytest.fixture
 def traced(monkeypatch):
-    monkeypatch.setattr(compiling, "compile_graph", lambda trace, _: lambda arguments: list(trace.graph(*arguments)))
+    monkeypatch.setattr(compiling, "compile_graph", lambda trace, _, apart: lambda given: list(trace.graph(*given)))
     monkeypatch.setattr(compiled_engine, "can_compile", lambda device: True)
 
 

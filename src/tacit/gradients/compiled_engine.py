@@ -16,6 +16,7 @@ from tacit.core.errors import UnsupportedError
 from tacit.gradients.batches import Rows, count_examples, form_of, leaves, numbers_in
 from tacit.gradients.compiling import Compilation, Replay, can_compile, compiling, wait_for_compiler
 from tacit.gradients.engines import BookkeepingEngine
+from tacit.gradients.kept_memory import give_back_freed_memory
 from tacit.gradients.model_state import generator_states
 from tacit.gradients.rounding import operand_bits, operand_error
 from tacit.gradients.tracing import Batch, trace
@@ -110,7 +111,7 @@ class CompiledEngine:
                 program = self._compile(form, batch, mask)
             if program is None or not program.compilation.ready:
                 return result
-        if program.compilation.failure is not None:
+        if program.compilation.failure is not None and not program.compilation.try_again():
             self._refuse(program.compilation.failure)
         if not program.compilation.ready:
             return self._eagerly(batch, mask)
@@ -156,7 +157,9 @@ class CompiledEngine:
                 torch.allclose(found[mask], norms[mask], rtol=tolerance, atol=tolerance * least, equal_nan=True)
             )
             agree &= _distance(sums, expected) <= tolerance * (_distance(expected, {}) + least)
-        program.trusted = agree and bool(mask.any())
+        began, program.trusted = not program.trusted, agree and bool(mask.any())
+        if began and program.trusted and not mask.is_cuda:
+            give_back_freed_memory()  # of probes, eager steps, trace and compiler
         if not agree:
             self._refuse("its result is not that of the eager step, so it depends on more than the batch and the model")
             self._programs.clear()

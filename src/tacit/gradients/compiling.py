@@ -1,6 +1,6 @@
 """From a traced clipped sum to machine code: inductor, and one CUDA graph for the whole of it on a GPU.
 
-Inductor keeps what it generated on disk, so that a later run with the same model and shapes starts at once.
+What was compiled stays on disk, so that a later run with the same model and shapes starts at once.
 """
 
 import functools
@@ -13,7 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx import GraphModule
 
+from tacit.gradients.compiling_apart import can_compile_apart, compile_apart
 from tacit.gradients.kept_memory import keep_freed_memory
 from tacit.gradients.parcel import Parcel
 from tacit.gradients.sharing import share_sums
@@ -32,21 +34,42 @@ def can_compile(device: torch.device) -> bool:
     return device.type == "cpu" and any(name and shutil.which(name) for name in compilers)
 
 
-def compile_graph(trace: Trace, inputs: Sequence[Tensor]) -> Program:
-    """Machine code for one shape."""
-    if inputs[0].device.type == "cpu":
+def improved(graph: GraphModule) -> GraphModule:
+    """The same function as a graph that compiles into faster code."""
+    changed = without_layout_copies(graph)
+    share_sums(changed)
+    return changed
+
+
+def compile_graph(trace: Trace, inputs: Sequence[Tensor], *, apart: bool) -> Program:
+    """Machine code for one shape; ``apart`` from this process, or within it."""
+    device = inputs[0].device
+    if device.type == "cpu":
         keep_freed_memory()
+    if apart:
+        return _or_graph(compile_apart(trace.graph, inputs, _options(trace, device)), trace.graph)
     with torch.no_grad():
         try:
-            graph = without_layout_copies(trace.graph)
-            share_sums(graph)
-            compiled = torch._inductor.compile(graph, list(inputs), _options(trace, inputs[0].device))
+            compiled = torch._inductor.compile(improved(trace.graph), list(inputs), _options(trace, device))
         except Exception:  # of whatever kind: all that can be done without, and a real fault comes again
             compiled = torch._inductor.compile(trace.graph, list(inputs))
 
     def call(arguments: list[Tensor]) -> list[Tensor]:
         with torch.no_grad():
             return list(compiled(*arguments))
+
+    return call
+
+
+def _or_graph(library: Program, graph: GraphModule) -> Program:
+    """A library only says that it failed; the graph then finds out why, such as that memory has run out."""
+
+    def call(arguments: list[Tensor]) -> list[Tensor]:
+        with torch.no_grad():
+            try:
+                return library(arguments)
+            except RuntimeError:
+                return list(graph(*arguments))
 
     return call
 
@@ -162,6 +185,8 @@ def _prepare_inductor() -> None:
 class Compilation:
     """A compilation in the background: eager steps go on until `ready`.
 
+    On a CPU it first runs in a process of its own, and within this one where that fails.
+
     Attributes:
         failure: why it failed, where it did.
         seconds: how long it took, once it is ready.
@@ -172,11 +197,11 @@ class Compilation:
         self.failure: str | None = None
         self.seconds = 0.0
         self._program: Program | None = None
-        _prepare_inductor()
-        self._thread = threading.Thread(target=self._run, args=(list(inputs),), daemon=True)
-        self._thread.start()
-        if wait:
-            self._thread.join()
+        self._inputs, self._wait = list(inputs), wait
+        self._apart = can_compile_apart(trace.graph, inputs[0].device)
+        self._start()
+        if wait and not self.ready:
+            self.try_again()
 
     @property
     def ready(self) -> bool:
@@ -187,11 +212,28 @@ class Compilation:
         assert self._program is not None
         return self._program
 
-    def _run(self, inputs: list[Any]) -> None:
+    def try_again(self) -> bool:
+        """Starts once more within this process, after a failure apart; whether it did."""
+        if not self._apart:
+            return False
+        self._apart, self.failure = False, None
+        self._start()
+        return True
+
+    def _start(self) -> None:
+        if not self._apart:
+            _prepare_inductor()  # here: whoever calls modules is not to meet its tracer
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        if self._wait:
+            self._thread.join()
+
+    def _run(self) -> None:
         started = time.perf_counter()
         try:
             with _ONE_AT_A_TIME:
-                self._program = compile_graph(self.trace, inputs)
-            self.seconds = time.perf_counter() - started
+                self._program = compile_graph(self.trace, self._inputs, apart=self._apart)
+            self._inputs = []
         except Exception as error:
             self.failure = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        self.seconds += time.perf_counter() - started

@@ -8,6 +8,7 @@ per-example gradients are kept they are large.
 import contextlib
 import ctypes
 import functools
+import gc
 import sys
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of malloc.h
@@ -20,8 +21,20 @@ def keep_freed_memory() -> None:
 
     The process then holds on to the most that it ever needed at once, as a GPU's allocator does.
     """
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):  # another C library
-            library = ctypes.CDLL("libc.so.6")
-            library.mallopt(_TRIM_THRESHOLD, _LARGE)
-            library.mallopt(_MMAP_THRESHOLD, _LARGE)
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        library = _c_library()
+        library.mallopt(_TRIM_THRESHOLD, _LARGE)
+        library.mallopt(_MMAP_THRESHOLD, _LARGE)
+
+
+def give_back_freed_memory() -> None:
+    """Gives back, once, what was freed so far: after preparations that needed more, or other blocks, than steps do."""
+    gc.collect()  # traced graphs refer to themselves
+    with contextlib.suppress(OSError, AttributeError):
+        _c_library().malloc_trim(0)
+
+
+def _c_library() -> ctypes.CDLL:
+    if sys.platform != "linux":
+        raise OSError("not the C library of Linux")
+    return ctypes.CDLL("libc.so.6")

@@ -1,0 +1,158 @@
+"""The compiler in a process of its own: libraries are kept, and what goes wrong there is made good here."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from compiled_checks import BOUND, COMPILER_WARNINGS, a_network, check_against_eager, cross_entropy, images
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from tacit.clipping import Flat
+from tacit.core.errors import UnsupportedError
+from tacit.gradients import ClippedGrad, clipped_grad, compiling, compiling_apart
+from tacit.gradients.compiling import can_compile
+from tacit.gradients.compiling_apart import can_compile_apart, compile_apart
+
+CPU = torch.device("cpu")
+pytestmark = [
+    *COMPILER_WARNINGS,
+    pytest.mark.skipif(not can_compile(CPU) or sys.platform != "linux", reason="no compiler for C++ on Linux"),
+]
+
+
+@pytest.fixture
+def cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("TACIT_CACHE", str(tmp_path))
+    return tmp_path / "programs"
+
+
+def a_graph(factor: float = 2.0):
+    x = torch.arange(6.0).reshape(2, 3)
+    return make_fx(lambda x: [x * torch.tensor(factor), x.sum()], tracing_mode="fake")(x), [x]
+
+
+def a_grad() -> ClippedGrad:
+    grad = clipped_grad(a_network(), cross_entropy, clipping=Flat(BOUND), engine="bookkeeping")
+    grad.start_compiling(wait=True)
+    return grad
+
+
+def never(*arguments, **options):
+    pytest.fail("another process was started")
+
+
+def test_a_library_is_kept_for_later_runs(cache, monkeypatch):
+    graph, inputs = a_graph()
+    for program in (compile_apart(graph, inputs, {}), compile_apart(a_graph()[0], inputs, {})):
+        doubled, total = program(list(inputs))
+        torch.testing.assert_close(doubled, 2 * inputs[0])
+        assert float(total) == 15
+        monkeypatch.setattr(compiling_apart, "_compile", never)
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_the_key_depends_on_all_that_decides_about_the_library(monkeypatch, tmp_path):
+    monkeypatch.setattr(compiling_apart, "_kept_libraries", lambda: tmp_path)
+    keys = []
+
+    def note(job, folder):
+        keys.append(job.key())
+        raise UnsupportedError("noted")
+
+    monkeypatch.setattr(compiling_apart, "_compile", note)
+    graph, (x,) = a_graph()
+    threads = torch.get_num_threads()
+    for variant in (
+        (graph, [x], {}),
+        (a_graph(3.0)[0], [x], {}),
+        (make_fx(torch.neg)(x), [x], {}),
+        (graph, [x.double()], {}),
+        (graph, [x.t().contiguous().t()], {}),
+        (graph, [x], {"layout_optimization": False}),
+    ):
+        with pytest.raises(UnsupportedError, match="noted"):
+            compile_apart(*variant)
+    torch.set_num_threads(threads + 1)
+    try:
+        with pytest.raises(UnsupportedError, match="noted"):
+            compile_apart(graph, [x], {})
+    finally:
+        torch.set_num_threads(threads)
+    assert len(set(keys)) == 7
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o720])
+def test_code_is_not_loaded_from_a_folder_that_others_can_write_to(cache, mode):
+    cache.mkdir(parents=True)
+    cache.chmod(mode)
+    assert compiling_apart._kept_libraries() is None
+    cache.chmod(0o700)
+    assert compiling_apart._kept_libraries() == cache
+
+
+def test_the_oldest_libraries_are_forgotten(cache, monkeypatch):
+    monkeypatch.setattr(compiling_apart, "_KEPT", 2)
+    for name in ("first", "second", "third"):
+        (cache / name).mkdir(parents=True)
+    compiling_apart._forget_oldest(cache)
+    assert len(list(cache.iterdir())) == 2
+
+
+def test_operators_of_the_users_own_are_compiled_here():
+    assert can_compile_apart(a_graph()[0], CPU)
+
+    @torch.library.custom_op("tacit_tests::own", mutates_args=())
+    def own(values: torch.Tensor) -> torch.Tensor:
+        return values + 1
+
+    own.register_fake(torch.empty_like)
+    assert not can_compile_apart(make_fx(own)(torch.ones(2)), CPU)
+
+
+def test_where_the_other_process_fails_this_one_compiles(cache, monkeypatch):
+    fails = subprocess.CompletedProcess([], 1, b"", b"first line\nno such compiler")
+    monkeypatch.setattr(compiling_apart.subprocess, "run", lambda *_, **__: fails)
+    with pytest.raises(UnsupportedError, match="process failed: no such compiler"):
+        compile_apart(*a_graph(), {})
+    tried, real = [], compiling.compile_graph
+
+    def compile_graph(trace, inputs, *, apart):
+        tried.append(apart)
+        return (lambda arguments: list(trace.graph(*arguments))) if not apart else real(trace, inputs, apart=True)
+
+    monkeypatch.setattr(compiling, "compile_graph", compile_graph)
+    check_against_eager(a_grad(), *images())
+    assert tried == [True, False]
+
+
+def test_a_library_that_fails_is_no_reason_to_stop(monkeypatch):
+    """It does not say why; the graph either gives the result, or the error that whoever halves chunks looks for."""
+
+    def fails(arguments):
+        raise RuntimeError("run_func_ failed")
+
+    graph, (x,) = a_graph()
+    torch.testing.assert_close(compiling._or_graph(fails, graph)([x])[0], 2 * x)
+
+    def scarce(x):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    with pytest.raises(RuntimeError, match="allocate memory"):
+        compiling._or_graph(fails, scarce)([x])
+
+
+def test_training_does_not_import_the_compiler(cache):
+    """The memory that it takes is why it runs apart."""
+    script = """
+import sys, torch
+from tacit.clipping import Flat
+from tacit.gradients import clipped_grad
+grad = clipped_grad(torch.nn.Linear(3, 2), lambda m, x: m(x).square().sum(1), clipping=Flat(1.0), engine="bookkeeping")
+grad.start_compiling(wait=True)
+for _ in range(2):
+    grad(torch.randn(4, 3))
+assert grad.compilation == "compiled", grad.compilation
+assert "torch._inductor.compile_fx" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True)
