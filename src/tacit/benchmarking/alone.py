@@ -1,46 +1,83 @@
 """One contender in a process of its own, for the memory it needs on a CPU.
 
-``python -m tacit.benchmarking.alone MODEL ENGINE PRECISION BATCH`` prints the growth of the resident set in MiB, or
-null.
+``python -m tacit.benchmarking.alone MODEL ENGINE PRECISION BATCH`` prints by how many MiB the resident set grew at its
+peak: while the contender was built and took its first steps, and in the steps after them.
 """
 
 import contextlib
+import dataclasses
+import importlib
 import json
 import subprocess
 import sys
+import time
 
 import torch
 
+from tacit.benchmarking.memory import reset_resident_peak, resident_below_mib, resident_mib
+
 _TIMEOUT = 300.0
+_LOOK_EVERY = 0.02  # seconds
+_FIRST_STEPS, _LATER_STEPS = 2, 3  # the first ones compile, and compare what was compiled
 
 
-def peak_mib(model: str, engine: str, precision: str, batch: int) -> float | None:
-    """MiB by which the resident set grew at most while the contender was built and took two steps; None on failure."""
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """What a contender needs on a CPU, in MiB above what its process had before; None where it failed.
+
+    Attributes:
+        peak_mib: at the peak of its steps, once it has taken the first ones; all that stays in the process counts.
+        building_mib: at the peak of the time before, in its own process.
+        helpers_mib: of the processes that it started, such as compilers, at the peak of all of them together.
+    """
+
+    peak_mib: float | None = None
+    building_mib: float | None = None
+    helpers_mib: float | None = None
+
+
+def memory_of(model: str, engine: str, precision: str, batch: int) -> Memory:
+    """Measures a contender in a new process."""
     command = [sys.executable, "-m", "tacit.benchmarking.alone", model, engine, precision, str(batch)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
-    except subprocess.TimeoutExpired:
-        return None
-    with contextlib.suppress(json.JSONDecodeError, IndexError):
-        found = json.loads(done.stdout.splitlines()[-1])
-        return None if found is None else float(found)
-    return None
+    helpers, ends = 0.0, time.monotonic() + _TIMEOUT
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        while process.poll() is None:
+            if time.monotonic() > ends:
+                process.kill()
+            helpers = max(helpers, resident_below_mib(process.pid))
+            time.sleep(_LOOK_EVERY)
+        printed = process.stdout.read()
+    with contextlib.suppress(json.JSONDecodeError, IndexError, TypeError):
+        building, peak = json.loads(printed.splitlines()[-1])
+        return Memory(peak, building, helpers)
+    return Memory()
 
 
-def _grown(model: str, engine: str, precision: str, batch: int) -> float | None:
+def _grown(model: str, engine: str, precision: str, batch: int) -> tuple[float, float] | None:
+    from tacit.benchmarking.contenders import synchronise
     from tacit.benchmarking.engines import CONTENDERS
-    from tacit.benchmarking.measuring import OK, runs_once
-    from tacit.benchmarking.memory import reset_resident_peak, resident_mib
+    from tacit.benchmarking.measuring import quiet, runs_once
     from tacit.benchmarking.tasks import WORKLOADS, make_task
 
-    device = torch.device("cpu")
+    device, contender = torch.device("cpu"), CONTENDERS[engine]
     size = WORKLOADS[model].size(device).along("batch", batch)
     task = make_task(model, device, precision, size=size)
     runs_once(make_task("logistic", device, size=WORKLOADS["logistic"].small.along("width", 4)), CONTENDERS["plain"])
-    before = resident_mib() if reset_resident_peak() else None
-    lane = runs_once(task, CONTENDERS[engine])
-    peak = resident_mib(peak=True)
-    return None if before is None or peak is None or lane.status != OK else peak - before
+    with quiet():
+        if contender.needs is not None:
+            importlib.import_module(contender.needs)  # as tacit is imported already
+        before = resident_mib() if reset_resident_peak() else None
+        step = contender.prepare(task)
+        peaks = []
+        for steps in (_FIRST_STEPS, _LATER_STEPS):
+            for _ in range(steps):
+                step()
+            synchronise(step, device)
+            peaks.append(resident_mib(peak=True))
+            reset_resident_peak()
+    building, later = peaks
+    return None if before is None or building is None or later is None else (building - before, later - before)
 
 
 if __name__ == "__main__":

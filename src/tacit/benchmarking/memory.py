@@ -3,8 +3,8 @@
 On a GPU that is what its steps have allocated at most, plus what its CUDA graphs hold for themselves: a graph's pool
 shows as allocated only while the graph is recorded. What cuBLAS keeps for each stream (32 MiB on an H200) is there
 before all contenders, and counts for none of them: the first one would pay for those after it. On a CPU it is the
-growth of the process's resident set, which means something only in a process that measures nothing else;
-`tacit.benchmarking.alone` starts one.
+growth of the process's resident set, at the peak of steps after the first ones, which means something only in a process
+that measures nothing else; `tacit.benchmarking.alone` starts one.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ import torch
 from tacit.gradients.compiling import capturing_stream
 
 MIB = 2**20
-_RESIDENT = Path("/proc/self/status")
+_PROCESSES = Path("/proc")
 _CLEAR = Path("/proc/self/clear_refs")
 
 
@@ -78,15 +78,24 @@ def _held_by_graphs(device: torch.device) -> int:
     )
 
 
-def resident_mib(*, peak: bool = False) -> float | None:
-    """This process's resident set now, or at its peak; None where the system does not tell."""
-    if not _RESIDENT.exists():
-        return None
+def resident_mib(process: int | str = "self", *, peak: bool = False) -> float | None:
+    """A process's resident set now, or at its peak; None where the system does not tell."""
     wanted = "VmHWM:" if peak else "VmRSS:"
-    for line in _RESIDENT.read_text(encoding="ascii", errors="replace").splitlines():
-        if line.startswith(wanted):
-            return int(line.split()[1]) / 1024
-    return None
+    try:
+        lines = (_PROCESSES / str(process) / "status").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(wanted)), None)
+
+
+def resident_below_mib(process: int) -> float:
+    """The resident sets of all processes that this one started, and of those that they started, together."""
+    try:
+        threads = list((_PROCESSES / str(process) / "task").iterdir())
+        children = [int(word) for thread in threads for word in (thread / "children").read_text().split()]
+    except OSError:  # it has ended
+        return 0.0
+    return sum((resident_mib(child) or 0.0) + resident_below_mib(child) for child in children)
 
 
 def reset_resident_peak() -> bool:

@@ -177,10 +177,11 @@ def _ratio(ms: float | None, reference: float | None) -> float | None:
 
 
 def _with_resident_memory(rows: list[Row], progress: Progress) -> list[Row]:
-    found = []
+    measured = []
     for index, row in enumerate(rows):
         if row["status"] == OK:
             progress(f"{row['model']} {row['precision']}: memory of {row['engine']}", index / len(rows))
-            row = {**row, "peak_mib": alone.peak_mib(row["model"], row["engine"], row["precision"], row["batch"])}
-        found.append(row)
-    return found
+            found = alone.memory_of(row["model"], row["engine"], row["precision"], row["batch"])
+            row = {**row, **dataclasses.asdict(found)}
+        measured.append(row)
+    return measured

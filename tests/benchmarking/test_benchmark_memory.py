@@ -1,0 +1,43 @@
+"""Memory on a CPU: what steps need is told from what building needed, and processes that help are counted too."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tacit.benchmarking import alone, engines
+from tacit.benchmarking.contenders import Contender
+from tacit.benchmarking.memory import MIB, reset_resident_peak, resident_below_mib
+
+pytestmark = pytest.mark.skipif(not reset_resident_peak(), reason="the system does not tell")
+
+
+def test_steps_are_measured_without_what_building_gave_back(monkeypatch):
+    def prepare(task):
+        touched(96)
+        return lambda: touched(24)
+
+    def touched(mib):
+        return b"1" * (mib * MIB)
+
+    hungry = {"plain": engines.CONTENDERS["plain"], "hungry": Contender("hungry", prepare)}
+    monkeypatch.setattr(engines, "CONTENDERS", hungry)
+    building, peak = alone._grown("logistic", "hungry", "float32", 4)
+    assert building >= 90
+    assert 20 <= peak < 90
+
+
+def test_processes_that_help_are_counted_with_those_that_they_start():
+    holder = f"held = b'1' * (64 * {MIB}); print(flush=True); input()"
+    starter = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {holder!r}])"
+    before = resident_below_mib(os.getpid())
+    with subprocess.Popen([sys.executable, "-c", starter], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        assert resident_below_mib(os.getpid()) - before >= 64
+        process.communicate(b"\n")
+    assert resident_below_mib(process.pid) == 0
+
+
+def test_a_contender_that_fails_has_no_memory_to_show():
+    assert alone.memory_of("logistic", "no-such-engine", "float32", 4) == alone.Memory()
