@@ -1,7 +1,7 @@
 """The compiler in a process of its own, which hands over a library and ends.
 
-Torch's compiler takes 44 MiB to import and as much again to work, and a process that has used it keeps both. What a
-training run needs of it are a few hundred kilobytes of machine code. So the traced graph goes to another process, which
+Torch's compiler takes tens of MiB to import and more to work, and a process that has used it keeps both. What a
+training run needs of it is a library of a few MiB at most. So the traced graph goes to another process, which
 compiles it ahead of time; the library that comes back is loaded without the compiler and kept on disk for later runs.
 """
 
