@@ -12,6 +12,7 @@ from tacit.core.privacy import Budget, Neighbours
 from tacit.datasets import DataSet, Split
 from tacit.datasets.svhn import read_svhn
 from tacit.ledger import Ledger
+from tacit.models.norm_cnn import norm_cnn
 from tacit.pate import settings
 from tacit.pate.experiment import run_pate
 from tacit.pate.students import SelfTraining
@@ -40,7 +41,14 @@ def small_svhn(tmp_path, monkeypatch) -> DataSet:
     monkeypatch.setenv("TACIT_CACHE", str(tmp_path))
     quick = SelfTraining(steps=80, rounds=1, batch_size=16, average=0.8)
     monkeypatch.setattr(settings, "SelfTraining", lambda rounds: dataclasses.replace(quick, rounds=rounds))
+    monkeypatch.setattr(settings, "build", lambda _name, shape, classes: norm_cnn(shape, classes, width=8))
     return data
+
+
+@pytest.fixture
+def hasty_student(small_svhn, monkeypatch) -> None:
+    """For what does not depend on how well a student learns."""
+    monkeypatch.setattr(settings, "SelfTraining", lambda rounds: SelfTraining(steps=2, rounds=1))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +89,7 @@ def test_wrong_settings_are_refused():
         RECIPES["pate2017-mnist"].check({"colour": "red"})
 
 
-def test_every_seed_of_a_recipe_is_charged_to_the_account(small_svhn, tmp_path):
+def test_every_seed_of_a_recipe_is_charged_to_the_account(hasty_student, tmp_path):
     relation = Neighbours.REPLACE_ONE
     book = Ledger.create(tmp_path / "b.sqlite", dataset="svhn", budget=Budget(1e4, 1e-6), neighbours=relation)
     changes = {"queries": "5", "teachers": "6", "gamma": "1"}
@@ -91,7 +99,7 @@ def test_every_seed_of_a_recipe_is_charged_to_the_account(small_svhn, tmp_path):
 
 
 @pytest.mark.parametrize("public", ["first", "last"])
-def test_either_part_of_the_test_split_is_public(small_svhn, monkeypatch, public):
+def test_either_part_of_the_test_split_is_public(small_svhn, hasty_student, monkeypatch, public):
     """What the student is tested on is the part that nobody asked for."""
     small_svhn.test.targets[:20], small_svhn.test.targets[20:] = 0, 1  # the halves differ in their labels alone
     seen = []
