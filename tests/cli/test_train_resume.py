@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import pytest
-from command_line import PROGRAM, run_tacit
+from command_line import PROGRAM, run_process, run_tacit
 
 LINES = ("train", "digits", "--model", "linear", "--batch-size", "64", "--epsilon", "3", "--delta", "1e-5")
 
@@ -35,7 +35,7 @@ def test_a_killed_run_is_resumed_within_its_budget(folder):
     process.wait()
     assert (states / "key").exists()
     assert run_tacit(*command[1:], cwd=folder).returncode == 3  # a second run does not fit beside it
-    resumed = run_tacit(*command[1:], "--resume", cwd=folder)
+    resumed = run_process(*command[1:], "--resume", cwd=folder)  # like the run that was killed
     assert resumed.returncode == 0, resumed.stderr
     told = json.loads(resumed.stdout)
     assert told["steps"] == 600
