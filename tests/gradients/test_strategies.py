@@ -345,3 +345,10 @@ def test_where_the_cache_lies(monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert strategies.cache_folder() == tmp_path / ".cache" / "tacit"
+
+
+def test_what_another_process_noted_meanwhile_is_kept(cache):
+    strategies._remember("mine", "keep")
+    cache.write_text(json.dumps({"theirs": "gram"}), encoding="utf-8")
+    strategies._remember("mine too", "tile")
+    assert json.loads(cache.read_text(encoding="utf-8")) == {"mine": "keep", "mine too": "tile", "theirs": "gram"}

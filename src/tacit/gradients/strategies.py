@@ -179,6 +179,10 @@ def cache_folder() -> Path:
 
 @functools.cache
 def _memory() -> dict[str, str]:
+    return _kept()
+
+
+def _kept() -> dict[str, str]:
     with contextlib.suppress(OSError, ValueError):
         found = json.loads((cache_folder() / "strategies.json").read_text(encoding="utf-8"))
         if isinstance(found, dict):
@@ -189,9 +193,10 @@ def _memory() -> dict[str, str]:
 def _remember(key: str, name: str) -> None:
     """Notes a choice for this and later processes; a cache that cannot be written is no reason to stop."""
     _memory()[key] = name
+    noted = _kept() | _memory()  # others may have noted theirs since
     path = cache_folder() / "strategies.json"
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         scratch = path.with_suffix(f".{os.getpid()}")
-        scratch.write_text(json.dumps(_memory(), indent=0, sort_keys=True), encoding="utf-8")
+        scratch.write_text(json.dumps(noted, indent=0, sort_keys=True), encoding="utf-8")
         scratch.replace(path)
