@@ -4,6 +4,7 @@ The interpreter must be chosen before Triton is imported, so all cases run once 
 run as a script, prints how far each case is from its twin. Tests here read those numbers.
 """
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -100,6 +101,12 @@ SUMS = {
     "rows of a wider tensor": (20, 9, F32, "slice", ()),
     "all left out": (3, 4, F32, "contiguous", (0, 1, 2)),
 }
+# name: boxes, words of each, programs, parcels that are fetched.
+BOXES = {
+    "a program for a part of each": (8, 9 * 16, 3, 20),
+    "more programs than there is to do": (2, 16, 3, 5),
+    "one program": (1, 11 * 16, 1, 3),
+}
 TOLERANCE = 2e-6  # Products are exact in float32 or nearly so; sums are short. TF32 is float32 to the interpreter.
 
 
@@ -187,6 +194,46 @@ def _sums_error(count, size, dtype, how, left_out):
     return 0.0 if torch.equal(found.double(), expected) else _error(found[None], expected[None])
 
 
+def _boxes_error(boxes, words, readers, parcels):
+    """Boxes filled in turn, several ahead of those who fetch them."""
+    from tacit.gradients.kernels import launch
+
+    generator = torch.Generator().manual_seed(0)
+    sent = torch.randint(-(2**63), 2**63 - 1, (parcels, words), generator=generator)
+    sent[:, 0] = torch.arange(1, parcels + 1)
+    ring, counts = torch.zeros(boxes, words, dtype=torch.int64), torch.ones(readers, dtype=torch.int64)
+    there, guard = torch.full((2, words), 5)
+    wrong = 0.0
+    for ahead in range(parcels + boxes - 1):
+        if ahead < parcels:
+            ring[(ahead + 1) % boxes] = sent[ahead]
+        if ahead >= boxes - 1:
+            launch.fetch_box_(there, ring, counts)
+            wrong += not torch.equal(there, sent[ahead - boxes + 1])
+    assert torch.equal(counts, torch.full_like(counts, parcels + 1))
+    assert (guard == 5).all()
+    return wrong
+
+
+def _a_wrong_number_is_not_taken():
+    """Neither one that was there before, nor one that comes later. The interpreter asserts only where it is told to."""
+    from triton.runtime.interpreter import interpreter_builder
+
+    from tacit.gradients.kernels import launch
+
+    interpreter_builder.options = dataclasses.replace(interpreter_builder.options, debug=True)
+    there, boxes, counts = torch.zeros(16, dtype=torch.int64), torch.ones(2, 16, dtype=torch.int64), torch.tensor([3])
+    for number in (1, 5):
+        boxes[1, 0] = number
+        try:
+            launch.fetch_box_(there, boxes, counts)
+        except Exception as error:  # the interpreter's own, around what was raised in the kernel
+            assert "out of turn" in f"{error} {error.__cause__}", repr(error)  # noqa: PT017
+        else:
+            return 1.0
+    return 0.0
+
+
 class _tile:  # noqa: N801
     """Makes the launcher use one tile of the test's choosing."""
 
@@ -236,6 +283,8 @@ def _run_all():
     errors |= {f"convolution: {name}": _convolution_errors(*case) for name, case in CONVOLUTIONS.items()}
     errors |= {f"rows: {name}": _rows_error(*case) for name, case in ROWS.items()}
     errors |= {f"sums: {name}": _sums_error(*case) for name, case in SUMS.items()}
+    errors |= {f"boxes: {name}": _boxes_error(*case) for name, case in BOXES.items()}
+    errors["a box of another number is not taken"] = _a_wrong_number_is_not_taken()
     errors["an infinite example spoils its own norm alone"] = _non_finite_examples_stay_apart()
     return errors
 
@@ -245,6 +294,8 @@ NAMES = [
     *(f"convolution: {name}" for name in CONVOLUTIONS),
     *(f"rows: {name}" for name in ROWS),
     *(f"sums: {name}" for name in SUMS),
+    *(f"boxes: {name}" for name in BOXES),
+    "a box of another number is not taken",
     "an infinite example spoils its own norm alone",
 ]
 

@@ -1,26 +1,59 @@
-"""Tensors arrive where they belong, whatever they are and however often they travel."""
+"""Tensors arrive where they belong, whatever they are, however often they travel and whatever comes between."""
 
+import contextlib
+from collections.abc import Callable
+
+import pytest
 import torch
+from torch import Tensor
 
+from tacit.gradients.kernels import fetch_box_
 from tacit.gradients.parcel import Parcel
 
 CPU = torch.device("cpu")
+ROUNDS = 20  # more than there are boxes
 
 
-def contents() -> list[torch.Tensor]:
+def contents() -> list[Tensor]:
     return [torch.arange(5), torch.tensor([True, False, True]), torch.randn(2, 3), torch.tensor(7), torch.zeros(0)]
 
 
-def test_places_hold_what_was_sent_last() -> None:
+def broken_off(*before: Callable[[], object]) -> Callable[[], object]:
+    """A launch that is interrupted after these."""
+
+    def launch() -> None:
+        for call in before:
+            call()
+        raise KeyboardInterrupt
+
+    return launch
+
+
+def test_the_first_parcel_is_there_at_once() -> None:
     first = contents()
-    parcel = Parcel(first, CPU)
+    assert all(torch.equal(place, tensor) for place, tensor in zip(Parcel(first, CPU).places, first, strict=True))
+
+
+def test_places_hold_what_was_sent_last() -> None:
+    parcel = Parcel(contents(), CPU)
     places = [place.data_ptr() for place in parcel.places]
-    for sent in (first, [tensor.flip(0) if tensor.dim() else tensor + 1 for tensor in contents()]):
-        parcel.send(sent)
+    for _ in range(ROUNDS):
+        sent = [torch.randn(tensor.shape).to(tensor.dtype) for tensor in contents()]
+        parcel.send(sent, parcel.fetch)
         for place, tensor in zip(parcel.places, sent, strict=True):
             assert place.dtype == tensor.dtype
             assert torch.equal(place, tensor)
     assert [place.data_ptr() for place in parcel.places] == places
+
+
+def test_a_parcel_stays_as_it_was_packed_until_it_is_fetched() -> None:
+    """As on a GPU, which is some steps behind the host."""
+    parcel = Parcel([torch.tensor(0)], CPU)
+    for number in range(1, 8):
+        parcel.send([torch.tensor(number)], lambda: None)
+    for number in range(1, 8):
+        parcel.fetch()
+        assert parcel.places[0] == number
 
 
 def test_what_is_sent_is_copied() -> None:
@@ -33,3 +66,35 @@ def test_what_is_sent_is_copied() -> None:
 def test_tensors_that_are_not_contiguous_keep_their_order() -> None:
     matrix = torch.arange(6).reshape(2, 3).t()
     assert torch.equal(Parcel([matrix], CPU).places[0], matrix)
+
+
+@pytest.mark.parametrize("ran", [False, True])
+def test_after_a_launch_that_was_broken_off_the_next_parcel_is_the_right_one(ran: bool) -> None:
+    parcel = Parcel([torch.tensor(-1)], CPU)
+    for number in range(ROUNDS):
+        with contextlib.suppress(KeyboardInterrupt):
+            parcel.send([torch.tensor(100)], broken_off(*[parcel.fetch] * ran))
+        parcel.send([torch.tensor(number)], parcel.fetch)
+        assert parcel.places[0] == number
+
+
+def test_a_parcel_that_cannot_be_packed_leaves_the_others_as_they_are() -> None:
+    parcel = Parcel([torch.arange(3)], CPU)
+    with pytest.raises(RuntimeError, match="size"):
+        parcel.send([torch.arange(4)], parcel.fetch)
+    parcel.send([torch.arange(3) + 7], parcel.fetch)
+    assert parcel.places[0].tolist() == [7, 8, 9]
+
+
+def test_nothing_is_fetched_twice() -> None:
+    parcel = Parcel([torch.arange(3)], CPU)
+    with pytest.raises(AssertionError, match="out of turn"):
+        parcel.fetch()
+
+
+def test_a_box_of_another_number_is_not_taken() -> None:
+    there, boxes = torch.zeros(16, dtype=torch.int64), torch.full((2, 16), 5)
+    fetch_box_(there, boxes, torch.tensor([5, 5]))
+    for count in (3, 7):
+        with pytest.raises(AssertionError, match="out of turn"):
+            fetch_box_(there, boxes, torch.tensor([count, count]))

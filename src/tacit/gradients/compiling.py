@@ -90,7 +90,7 @@ def _options(trace: Trace, device: torch.device) -> dict[str, Any]:
 class Replay:
     """A program captured in a CUDA graph: one launch for the whole of it.
 
-    Tensors that stay are read where they are; those that move are sent to the graph's own. The results lie in the
+    Tensors that stay are read where they are; those that move are fetched by the graph. The results lie in the
     graph's memory and are overwritten by the next call.
 
     Attributes:
@@ -121,6 +121,7 @@ class Replay:
         with torch.cuda.graph(self._graph, stream=capturing_stream(device)):
             # Whatever the graph allocates is then cut from one block; block by block it would hold half as much again.
             torch.empty(needed, dtype=torch.uint8, device=device)
+            self._parcel.fetch()
             self.results = program(list(arguments))
             if finish is not None:
                 finish(self.results, seat)
@@ -131,8 +132,7 @@ class Replay:
 
     def __call__(self, moving: Sequence[Tensor], constant: Tensor | None, passenger: Tensor) -> None:
         """Computes the results for these arguments; ``constant`` is one that never changes, and is copied once."""
-        self._parcel.send([*moving, passenger], constant=constant)
-        self._graph.replay()
+        self._parcel.send([*moving, passenger], self._graph.replay, constant=constant)
 
 
 def _warm_up(program: Program, arguments: Sequence[Tensor]) -> int:

@@ -2,6 +2,7 @@
 
 from tacit.gradients.kernels.operators import convolution_norms as convolution_norms
 from tacit.gradients.kernels.operators import convolution_products as convolution_products
+from tacit.gradients.kernels.operators import fetch_box_ as fetch_box_
 from tacit.gradients.kernels.operators import product_norms as product_norms
 from tacit.gradients.kernels.operators import triton_is_installed as triton_is_installed
 from tacit.gradients.kernels.operators import weighted_rows as weighted_rows

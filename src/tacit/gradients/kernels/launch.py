@@ -20,6 +20,7 @@ _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 _ROWS = 16  # whose flags one program looks at, or that it adds up at a time
 _COLUMNS = 128  # of a row, that one program adds up
 _PROGRAMS = 1024  # keep a GPU busy
+_WORDS = 32  # of a box, that one program of one warp reads at a time: 8 bytes a thread
 
 
 def product_norms(left: Tensor, right: Tensor, precision: str) -> Tensor:
@@ -147,6 +148,19 @@ def _sums_of_rows(rows: Tensor, weights: Tensor | None, keep: Tensor | None, par
         num_warps=4,
     )
     return out
+
+
+def fetch_box_(there: Tensor, boxes: Tensor, counts: Tensor) -> None:
+    """Copies the box whose turn it is; a box of another number stops the device."""
+    tiles.fetch_box_kernel[(counts.numel(),)](
+        *(there, boxes, counts, there.numel()),
+        BOXES=boxes.shape[0],
+        BLOCK=_WORDS,
+        num_warps=1,
+        num_stages=1,
+        debug=True,  # keeps the assertion
+        sanitize_overflow=False,
+    )
 
 
 def fits(*operands: Tensor) -> bool:

@@ -143,6 +143,30 @@ def weighted_rows(rows: Tensor, weights: Tensor, keep: Tensor | None = None) -> 
     return total
 
 
+def fetch_box_(there: Tensor, boxes: Tensor, counts: Tensor) -> None:
+    """Copies to ``there`` the one of several boxes whose turn it is, and passes the turn on.
+
+    With the kernel all of it happens on the device, so that a CUDA graph may hold the launch while boxes on the host
+    are filled in turn. It is not registered with PyTorch, since nothing that is traced contains it.
+
+    Args:
+        there: ``[n]`` of int64, n a multiple of 16.
+        boxes: ``[k, n]`` of int64, contiguous; in pinned memory where ``there`` is on a GPU. A box's first word is its
+            number.
+        counts: int64 on the device of ``there``, all equal to the number c of the box to come, which is box c modulo k;
+            as many as programs shall share the work.
+
+    A box of another number is an error: an `AssertionError` of the twin, on a GPU a failed assertion of the device,
+    after which it does nothing more.
+    """
+    if _use_triton(there):
+        launch = importlib.import_module("tacit.gradients.kernels.launch")
+        with torch.cuda.device_of(there):  # type: ignore[no-untyped-call]
+            launch.fetch_box_(there, boxes, counts)
+    else:
+        twins.fetch_box_(there, boxes, counts)
+
+
 @torch.library.custom_op("tacit::product_norms", mutates_args=())
 def _product_norms(left: Tensor, right: Tensor, input_precision: str) -> Tensor:
     if _use_triton(left):

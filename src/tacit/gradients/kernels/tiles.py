@@ -176,3 +176,23 @@ def weighted_rows_kernel(
             value *= tl.load(weights + row, mask=wanted, other=0.0)[:, None]
         total += value
     tl.store(out + tl.program_id(1).to(tl.int64) * size + column, tl.sum(total, 0), mask=inside)
+
+
+@triton.jit
+def fetch_box_kernel(there, boxes, counts, size, BOXES: tl.constexpr, BLOCK: tl.constexpr):
+    """Copies the box whose turn it is, of ``size`` words of 64 bits, and asserts that it bears the right number.
+
+    Every program keeps a count of its own, so that none reads one that another has already raised. Boxes are in host
+    memory, of which no cache may hold an earlier state: hence the volatile loads. The number is asked for before the
+    words and looked at after them, since each answer takes a microsecond.
+    """
+    program = tl.program_id(0)
+    count = tl.load(counts + program)
+    box = boxes + (count % BOXES) * size
+    number = tl.load(box, mask=program == 0, other=count, volatile=True)
+    for start in range(program * BLOCK, size, tl.num_programs(0) * BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        tl.store(there + at, tl.load(box + at, mask=at < size, volatile=True), mask=at < size)
+    tl.device_assert(number == count, "a parcel was fetched out of turn")
+    tl.debug_barrier()  # every thread has read the count
+    tl.store(counts + program, count + 1)

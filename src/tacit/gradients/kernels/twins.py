@@ -66,6 +66,15 @@ def weighted_rows(rows: Tensor, weights: Tensor, keep: Tensor | None) -> Tensor:
     return torch.mv(rows.t(), weights)
 
 
+def fetch_box_(there: Tensor, boxes: Tensor, counts: Tensor) -> None:
+    """``there = boxes[count % len(boxes)]``, which must begin with its number ``count``; every count goes up by one."""
+    count = int(counts[0])
+    box = boxes[count % len(boxes)]
+    assert int(box[0]) == count, "a parcel was fetched out of turn"
+    there.copy_(box)
+    counts += 1
+
+
 def _widened(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
