@@ -97,6 +97,8 @@ ROWS = {
 SUMS = {
     "one part, columns past the last block": (5, 1500, F32, "contiguous", None),
     "several parts, of which the last is shorter": (37, 30, F32, "contiguous", (0, 3, 36)),
+    "several parts, four numbers at a time": (70, 140, F32, "contiguous", (69,)),
+    "more parts than are added up at a time": (2100, 3, F32, "contiguous", (5, 2099)),
     "bfloat16": (6, 1030, BF16, "contiguous", (1,)),
     "rows of a wider tensor": (20, 9, F32, "slice", ()),
     "all left out": (3, 4, F32, "contiguous", (0, 1, 2)),

@@ -6,6 +6,7 @@ contiguous. A padded convolution copies its input into a frame of zeros on the w
 a patch reaches over the edge.
 """
 
+import math
 import os
 
 import torch
@@ -20,6 +21,7 @@ _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 _ROWS = 16  # whose flags one program looks at, or that it adds up at a time
 _COLUMNS = 128  # of a row, that one program adds up
 _PROGRAMS = 1024  # keep a GPU busy
+_NUMBERS, _DEPTH = 1024, 128  # of a tile that adds up sums: all of it, and its rows at most; four numbers a thread
 _WORDS = 32  # of a box, that one program of one warp reads at a time: 8 bytes a thread
 
 
@@ -124,28 +126,34 @@ def zero_rows_(values: Tensor, keep: Tensor) -> None:
 
 
 def weighted_rows(rows: Tensor, weights: Tensor, keep: Tensor | None) -> Tensor:
-    """``sum_i weights[i] rows[i]`` over the rows that are kept, in float32: read once, at full width, in parts, whose
-    sums are then added.
+    """``sum_i weights[i] rows[i]`` over the rows that are kept, in float32: read once, in parts, whose sums are then
+    added by programs that are narrow and deep, since little is left to share among them.
     """
     blocks = -(-rows.shape[1] // _COLUMNS)
     parts = min(max(_PROGRAMS // blocks, 1), -(-rows.shape[0] // _ROWS))
-    sums = _sums_of_rows(rows, weights, keep, parts)
-    return sums[0] if sums.shape[0] == 1 else _sums_of_rows(sums, None, None, 1)[0]
+    sums = _sums_of_rows(rows, weights, keep, parts, (_ROWS, _COLUMNS), warps=4)
+    if sums.shape[0] == 1:
+        return sums[0]
+    depth = min(1 << (sums.shape[0] - 1).bit_length(), _DEPTH)
+    return _sums_of_rows(sums, None, None, 1, (depth, _NUMBERS // depth), warps=8)[0]
 
 
-def _sums_of_rows(rows: Tensor, weights: Tensor | None, keep: Tensor | None, parts: int) -> Tensor:
-    """One sum for each of about so many stretches of rows."""
+def _sums_of_rows(
+    rows: Tensor, weights: Tensor | None, keep: Tensor | None, parts: int, tile: tuple[int, int], *, warps: int
+) -> Tensor:
+    """One sum for each of about so many stretches of rows; a program adds up a tile, rows by columns, at a time."""
     count, size = rows.shape
-    share = -(-count // parts)
+    share, unit = -(-count // parts), math.gcd(size, rows.stride(0), 4)
     out = torch.empty(-(-count // share), size, dtype=torch.float32, device=rows.device)
-    tiles.weighted_rows_kernel[(-(-size // _COLUMNS), out.shape[0])](
+    tiles.weighted_rows_kernel[(-(-size // tile[1]), out.shape[0])](
         *(rows, rows if weights is None else weights, rows if keep is None else keep.contiguous().view(torch.uint8)),
-        *(out, count, size, rows.stride(0), share),
+        *(out, count, size // unit, rows.stride(0) // unit, share),
         WEIGHTED=weights is not None,
         MASKED=keep is not None,
-        ROWS=_ROWS,
-        BLOCK=_COLUMNS,
-        num_warps=4,
+        UNIT=unit,
+        ROWS=tile[0],
+        BLOCK=tile[1],
+        num_warps=warps,
     )
     return out
 

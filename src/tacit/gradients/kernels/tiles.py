@@ -155,11 +155,14 @@ def zero_rows_kernel(values, keep, count, size, stride, ROWS: tl.constexpr, BLOC
 @triton.jit
 def weighted_rows_kernel(
     rows, weights, keep, out, count, size, stride, share,
-    WEIGHTED: tl.constexpr, MASKED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    WEIGHTED: tl.constexpr, MASKED: tl.constexpr, UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Adds up ``share`` rows, times their weights where there are any, in a block of columns, several rows at a time;
-    rows that are not kept are not read.
+    """Adds up ``share`` rows, times their weights where there are any, in a block of columns, several rows at a time.
+    ``size`` and ``stride`` count UNITs of numbers, which a thread then reads at once.
+
+    Rows that are not kept are read and put aside: who asks first waits twice.
     """
+    size *= UNIT
     column = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     first = tl.program_id(1) * share
     last = tl.minimum(first + share, count)
@@ -168,10 +171,11 @@ def weighted_rows_kernel(
     for start in range(first, last, ROWS):
         row = start + tl.arange(0, ROWS)
         wanted = row < last
-        if MASKED:
-            wanted = wanted & (tl.load(keep + row, mask=wanted, other=0) != 0)
-        at = rows + row.to(tl.int64)[:, None] * stride + column[None, :]
+        at = rows + row.to(tl.int64)[:, None] * stride * UNIT + column[None, :]
         value = tl.load(at, mask=wanted[:, None] & inside[None, :], other=0.0).to(tl.float32)
+        if MASKED:
+            kept = tl.load(keep + row, mask=wanted, other=0) != 0
+            value = tl.where(kept[:, None], value, 0.0)
         if WEIGHTED:
             value *= tl.load(weights + row, mask=wanted, other=0.0)[:, None]
         total += value
