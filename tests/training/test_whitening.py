@@ -42,6 +42,45 @@ def rand(*shape, seed=0):
 # --- the statistics ---
 
 
+def test_several_kinds_are_summed_one_by_one():
+    first, second = rand(40, 5, 6) - 0.3, rand(40, 2, 3, seed=1) - 0.5
+    rows = torch.cat([first.flatten(1), second.flatten(1)], dim=1)
+    found = ChannelWhitening(40, 1.0, kinds=((5, 6), (2, 3))).statistic(rows)
+    due = [ChannelWhitening(40, 1.0).statistic(kind) for kind in (first, second)]
+    assert torch.equal(found, torch.cat(due))
+
+
+def test_one_record_moves_several_kinds_by_no_more_than_the_root_of_their_number():
+    preparation = ChannelWhitening(10, 3.0, kinds=((4, 2), (3, 5), (2, 2)))
+    assert preparation.mechanism == Gaussian(3.0, math.sqrt(3))
+    for seed in range(20):
+        record = rand(1, 27, seed=seed) - 0.5
+        assert preparation.statistic(record).norm() <= math.sqrt(3)
+    # Records of one direction in every kind come near the bound, so that it is no larger than need be.
+    record = torch.zeros(1, 27, dtype=torch.float64)
+    record[0, [0, 8, 23]] = 1
+    assert preparation.statistic(record).norm() > math.sqrt(3) * (1 - 1e-4)
+
+
+def test_kinds_that_do_not_fill_a_row_are_refused():
+    with pytest.raises(InputError, match="hold 10 numbers"):
+        ChannelWhitening(10, 1.0, kinds=((5, 2),)).statistic(rand(4, 11))
+    with pytest.raises(InputError, match="kinds=0"):
+        ChannelWhitening(10, 1.0, kinds=((0, 2),))
+
+
+def test_each_kind_is_whitened_as_if_it_were_alone():
+    first, second = rand(400, 5, 6).float() - 0.3, rand(400, 2, 3, seed=1).float() - 0.5
+    rows = torch.cat([first.flatten(1), second.flatten(1)], dim=1)
+    kinds = ((5, 6), (2, 3))
+    preparation = ChannelWhitening(400, 1e-3, kinds=kinds)
+    found = preparation.transform(preparation.statistic(rows), (36,))(rows)
+    for kind, part in zip((first, second), found.split([30, 6], dim=1), strict=True):
+        alone = ChannelWhitening(400, 1e-3)
+        due = alone.transform(alone.statistic(kind), tuple(kind.shape[1:]))(kind)
+        torch.testing.assert_close(part, due.flatten(1), rtol=1e-4, atol=1e-4)
+
+
 def test_centring_sums_unit_vectors():
     inputs = rand(40, 3, 4) - 0.3
     due = sum(record.flatten() / record.norm() for record in inputs)
@@ -213,7 +252,7 @@ def test_whitened_channels_are_nearly_uncorrelated_and_of_one_variance():
 def test_directions_below_the_noise_are_not_blown_up(power):
     preparation = ChannelWhitening(100, 1.0, power)
     released = upper_triangle(torch.diag(torch.tensor([50.0, 0.0, -3.0], dtype=torch.float64)))
-    matrix = preparation.transform(released, (3, 8)).matrix.double()
+    matrix = preparation.transform(released, (3, 8)).turns[0].matrix.double()
     floor = math.sqrt(6) / 100
     due = torch.diag(torch.tensor([0.5, floor, floor], dtype=torch.float64) ** (-power / 2))
     torch.testing.assert_close(matrix, due, rtol=1e-5, atol=1e-6)

@@ -1,7 +1,14 @@
 """The networks that the recipes train, and what makes other people's networks trainable in private."""
 
+from tacit.models.feature_maps import MeanOfSides as MeanOfSides
+from tacit.models.feature_maps import OpponentColours as OpponentColours
+from tacit.models.feature_maps import SideBySide as SideBySide
+from tacit.models.feature_maps import SignedRoot as SignedRoot
 from tacit.models.norm_cnn import norm_cnn as norm_cnn
 from tacit.models.normalisation import replace_batchnorm as replace_batchnorm
+from tacit.models.patch_filters import PatchFilters as PatchFilters
+from tacit.models.patch_filters import filters_like as filters_like
+from tacit.models.patch_filters import gaussian_filters as gaussian_filters
 from tacit.models.recurrent import PrivateGRU as PrivateGRU
 from tacit.models.recurrent import PrivateLSTM as PrivateLSTM
 from tacit.models.recurrent import PrivateRNN as PrivateRNN

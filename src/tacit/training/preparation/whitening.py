@@ -8,6 +8,7 @@ scaled to length 1, so that no bound on them needs to be known or guessed.
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,9 @@ from tacit.training.preparation.rows import on_grid, symmetric_matrix, unit_rows
 _FINE_GRID = 2.0**-30  # coordinates are multiples of this where they are summed
 _COARSE_GRID = 2.0**-16  # and of this where their products are, so that every sum is exact
 _CHUNK = 256  # records at once: what caches hold
+
+Kind = tuple[int, int]
+"""Channels and places of features of one kind."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,49 +93,74 @@ class ChannelWhitening:
     One record moves it by the Frobenius norm of its matrix, which has no negative eigenvalue:
     :math:`\|\sum_p u_p u_p^\top\|_F \le \mathrm{tr} \sum_p u_p u_p^\top = \|u\|_2^2 \le 1`.
 
+    **Several kinds of features.** Rows that hold B kinds side by side (`tacit.models.SideBySide`) are whitened kind by
+    kind, each scaled to length 1 by itself. One record then moves the matrices of all kinds, as one vector, by at most
+    :math:`\sqrt B`, and noise has the scale :math:`z \sqrt B`: z is the noise multiplier of all of them together.
+
     Coordinates are rounded towards zero to multiples of 2^-16, which makes no record longer, so that sums of products
     are exact in float64, in any order, for up to n = 2^21 records. The factor :math:`\sqrt 2` then moves neighbouring
     vectors apart by at most :math:`2 n 2^{-53} \le 2^{-31}`, and records are shortened by 1 - 2^-30 beforehand.
 
-    Edge cases: a record of zeros, or one that is not finite, contributes zero. Second moments are about zero: have
-    `Centring` before it in the plan.
+    Edge cases: a record of zeros, or one that is not finite, contributes zero; of several kinds, that kind alone.
+    Second moments are about zero: have `Centring` before it in the plan.
 
     Args:
         examples: N, the public number of examples that sums are divided by.
         noise_multiplier: z.
         power: a, above 0 and at most 1.
+        kinds: channels and places of each kind that a row holds; by default one kind, with channels first.
     """
 
     examples: int
     noise_multiplier: float
     power: float = 1.0
+    kinds: tuple[Kind, ...] = ()
 
     def __post_init__(self) -> None:
         check_count("examples", self.examples)
         check_positive("noise_multiplier", self.noise_multiplier)
         check_probability("power", self.power, remedy="With 1 channels are whitened, with less in part.")
+        for channels, places in self.kinds:
+            check_count("kinds", channels)
+            check_count("kinds", places)
 
     @property
     def mechanism(self) -> Gaussian:
-        """Gaussian noise for the sensitivity 1."""
-        return Gaussian(self.noise_multiplier, 1.0)
+        """Gaussian noise for the sensitivity 1, or the root of the number of kinds."""
+        return Gaussian(self.noise_multiplier, math.sqrt(max(1, len(self.kinds))))
 
     def statistic(self, inputs: Tensor) -> Tensor:
-        """The moments on the diagonal and sqrt 2 times those above it, row by row."""
-        channels = _channels(tuple(inputs.shape[1:]))
-        moments = torch.zeros(channels, channels, dtype=torch.float64, device=inputs.device)
-        for chunk in torch.split(inputs, _CHUNK):
-            units = on_grid(unit_rows(chunk.flatten(1).double()), _COARSE_GRID)
-            places = units.view(len(chunk), channels, units.shape[1] // channels).transpose(0, 1).flatten(1)
-            moments.addmm_(places, places.T)
-        return upper_triangle(moments)
+        """The moments on the diagonal and sqrt 2 times those above it, row by row; one kind after the other."""
+        kinds = self._kinds(tuple(inputs.shape[1:]))
+        moments = [torch.zeros(kind[0], kind[0], dtype=torch.float64, device=inputs.device) for kind in kinds]
+        for chunk in torch.split(inputs.flatten(1), _CHUNK):
+            for total, kind, part in zip(moments, kinds, _parts(chunk, kinds), strict=True):
+                units = on_grid(unit_rows(part.double()), _COARSE_GRID)
+                places = units.view(len(chunk), *kind).transpose(0, 1).flatten(1)
+                total.addmm_(places, places.T)
+        return torch.cat([upper_triangle(total) for total in moments])
 
     def transform(self, released: Tensor, input_shape: tuple[int, ...]) -> nn.Module:
-        """The map of all places by one matrix."""
-        channels = _channels(input_shape)
+        """The map of all places by one matrix for each kind."""
+        kinds = self._kinds(input_shape)
+        sizes = [channels * (channels + 1) // 2 for channels, _ in kinds]
+        matrices = [self._matrix(part, kind[0]) for part, kind in zip(torch.split(released, sizes), kinds, strict=True)]
+        return Whitened(matrices, kinds)
+
+    def _matrix(self, released: Tensor, channels: int) -> Tensor:
         values, vectors = torch.linalg.eigh(symmetric_matrix(released, channels) / self.examples)
-        floor = self.noise_multiplier * math.sqrt(2 * channels) / self.examples
-        return Whitened(((vectors * values.clamp_min(floor).pow(-self.power / 2)) @ vectors.T).float())
+        floor = self.mechanism.scale * math.sqrt(2 * channels) / self.examples
+        matrix: Tensor = (vectors * values.clamp_min(floor).pow(-self.power / 2)) @ vectors.T
+        return matrix.float()
+
+    def _kinds(self, input_shape: tuple[int, ...]) -> tuple[Kind, ...]:
+        if not self.kinds:
+            channels = _channels(input_shape)
+            return ((channels, torch.Size(input_shape).numel() // channels),)
+        expected = sum(channels * places for channels, places in self.kinds)
+        if torch.Size(input_shape).numel() != expected:
+            raise InputError(f"kinds={self.kinds!r}: hold {expected} numbers, and inputs have shape {input_shape}.")
+        return self.kinds
 
     def describe(self) -> str:
         """A clause for statements."""
@@ -152,7 +181,24 @@ class Centred(nn.Module):
 
 
 class Whitened(nn.Module):
-    """Multiplies the channels, dimension 1, with a matrix that does not train, and scales to the length sqrt d."""
+    """Multiplies the channels of each kind with a matrix that does not train, and scales each kind to one length.
+
+    That is sqrt d for d numbers, so that all kinds together have the length of all their numbers.
+    """
+
+    def __init__(self, matrices: Sequence[Tensor], kinds: Sequence[Kind]) -> None:
+        super().__init__()
+        self.turns = nn.ModuleList(ChannelTurn(matrix) for matrix in matrices)
+        self.kinds = tuple(kinds)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        parts = _parts(inputs.flatten(1), self.kinds)
+        turned = [turn(part.view(-1, *kind)) for turn, part, kind in zip(self.turns, parts, self.kinds, strict=True)]
+        return torch.cat([_of_one_length(part).flatten(1) for part in turned], dim=1).view(inputs.shape)
+
+
+class ChannelTurn(nn.Module):
+    """Multiplies the channels of inputs (N, channels, places) with a matrix that does not train."""
 
     matrix: Tensor
 
@@ -161,7 +207,11 @@ class Whitened(nn.Module):
         self.register_buffer("matrix", matrix)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return _of_one_length((self.matrix.to(inputs.dtype) @ inputs[..., None].flatten(2)).view_as(inputs))
+        return self.matrix.to(inputs.dtype) @ inputs
+
+
+def _parts(rows: Tensor, kinds: Sequence[Kind]) -> tuple[Tensor, ...]:
+    return torch.split(rows, [channels * places for channels, places in kinds], dim=1)
 
 
 def _of_one_length(inputs: Tensor) -> Tensor:
