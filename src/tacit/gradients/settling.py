@@ -2,23 +2,27 @@
 
 A compiler that fuses operations repeats short ones inside their consumers. The factors of clipping are a handful of
 float64 operations an example; repeated for every coordinate of every layer they would cost more than the layer.
+
+The fence is an operator that claims to change its argument and does nothing: the compiler has to write the values
+before it and to read them after it, and nothing is launched for it.
 """
 
 import torch
 from torch import Tensor
 
 
-@torch.library.custom_op("tacit::settled", mutates_args=())
-def _settled(values: Tensor) -> Tensor:
-    return values.clone()
+@torch.library.custom_op("tacit::settle_", mutates_args=("values",))
+def settle_(values: Tensor) -> None:
+    """Leaves the values as they are."""
 
 
-@_settled.register_fake
-def _(values: Tensor) -> Tensor:
-    return torch.empty_like(values)
+@settle_.register_fake
+def _(values: Tensor) -> None:
+    return None
 
 
 def settled(values: Tensor) -> Tensor:
-    """The same values, as a tensor of their own."""
-    found: Tensor = torch.ops.tacit.settled(values)
-    return found
+    """The same values, as a tensor of their own; a compiler drops the copy."""
+    own = values.clone()
+    settle_(own)
+    return own

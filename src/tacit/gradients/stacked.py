@@ -27,8 +27,14 @@ from tacit.gradients.tidying import leave_given_rows
 from tacit.gradients.tracing import trace
 
 _TOLERANCE = 1e-3  # of a sum's norm; the order of additions differs, and nothing else
+
+
+def _leave(values: Tensor) -> None:
+    """`tacit.gradients.settling.settle_`, which is for compilers."""
+
+
 _PLAIN: Mapping[object, Callable[..., Any]] = {  # operators of our own that vmap does not know
-    torch.ops.tacit.settled.default: torch.clone,
+    torch.ops.tacit.settle_.default: _leave,
     torch.ops.tacit.zero_rows_.default: twins.zero_rows_,
     torch.ops.tacit.weighted_rows.default: twins.weighted_rows,
 }
