@@ -1,3 +1,4 @@
+# ruff: noqa: ARG001 (a fake takes what its operator takes)
 """A fence for the compiler: what went through it is computed once and not again wherever it is used.
 
 A compiler that fuses operations repeats short ones inside their consumers. The factors of clipping are a handful of
