@@ -12,8 +12,11 @@ from tacit.training import augmentation
 from tacit.training.augmentation import (
     ContrastiveView,
     colour_jitter,
+    random_affine,
     random_blur,
     random_crop,
+    random_elastic,
+    random_erasing,
     random_flip,
     random_grey,
     random_resized_crop,
@@ -37,6 +40,9 @@ CHANGES = {
     "jitter": colour_jitter,
     "grey": random_grey,
     "blur": random_blur,
+    "affine": lambda images, g: random_affine(images, g, degrees=20, shift=0.1, stretch=0.2, shear=0.2),
+    "elastic": lambda images, g: random_elastic(images, g, strength=0.1),
+    "erasing": lambda images, g: random_erasing(images, g, probability=0.8),
     "contrastive view": ContrastiveView(size=12, blur=0.5),
 }
 UNCHANGED = {
@@ -46,6 +52,9 @@ UNCHANGED = {
     "jitter": lambda images, g: colour_jitter(images, g, strength=0, hue=0),
     "grey": lambda images, g: random_grey(images, g, probability=0),
     "blur": lambda images, g: random_blur(images, g, probability=1, width=(1e-3, 1e-3)),
+    "affine": random_affine,
+    "elastic": lambda images, g: random_elastic(images, g, strength=0),
+    "erasing": lambda images, g: random_erasing(images, g, probability=0),
 }
 
 
@@ -101,6 +110,58 @@ def test_flips_mirror_left_to_right_with_their_probability():
     assert ((flipped == image).flatten(1).all(1) | mirrored).all()
     assert abs(mirrored.double().mean() - 0.25) < 4 * math.sqrt(0.25 * 0.75 / 2000)
     assert torch.equal(random_flip(image, generator(), probability=1), image.flip(3))
+
+
+def test_elastic_looks_every_pixel_up_where_the_field_says():
+    side, strength = 9, 0.15
+    image = some_images(1, side=side, channels=1)
+    bent = random_elastic(image, generator(3), strength=strength, knots=3)[0, 0]
+    drawn = generator(3)
+    torch.rand(6, generator=drawn)  # the affine map's
+    knots = torch.randn(1, 2, 3, 3, generator=drawn)[0]
+    for row in range(side):
+        for column in range(side):
+            move = [strength * side / 2 * linear(knots[axis], row * 2 / (side - 1), column * 2 / (side - 1))
+                    for axis in (0, 1)]  # fmt: skip
+            wanted = linear(image[0, 0], row + move[1], column + move[0])
+            assert bent[row, column].item() == pytest.approx(wanted, abs=1e-5)
+
+
+def linear(values, row, column):
+    """Between four values by hand, 0 outside."""
+    total = 0.0
+    for y in (math.floor(row), math.floor(row) + 1):
+        for x in (math.floor(column), math.floor(column) + 1):
+            if 0 <= y < len(values) and 0 <= x < len(values):
+                total += (1 - abs(row - y)) * (1 - abs(column - x)) * values[y, x].item()
+    return total
+
+
+def test_elastic_is_an_affine_change_and_keeps_the_mass():
+    blot = torch.zeros(300, 1, 28, 28)
+    blot[:, :, 8:20, 8:20] = 1
+    turned = random_elastic(blot, generator(), strength=0, degrees=30, shear=0.2)
+    assert torch.equal(turned, random_affine(blot, generator(), degrees=30, shear=0.2))
+    bent = random_elastic(blot, generator(), strength=0.06)
+    masses = bent.sum((1, 2, 3)) / blot[0].sum()
+    assert abs(masses.mean() - 1) < 0.02
+    assert (masses - 1).abs().max() < 0.4
+
+
+def test_erasing_hides_one_rectangle_of_its_share_of_the_images():
+    images = 1 + some_images(2000, side=20, channels=2)
+    changed = random_erasing(images, generator(), probability=0.3, side=(0.2, 0.5))
+    hidden = changed == 0
+    assert torch.equal(changed[~hidden], images[~hidden])
+    assert torch.equal(hidden[:, 0], hidden[:, 1])
+    rows, columns = hidden[:, 0].any(2), hidden[:, 0].any(1)
+    assert torch.equal(hidden[:, 0], rows[:, :, None] & columns[:, None, :])
+    hit = hidden.flatten(1).any(1)
+    assert abs(hit.double().mean() - 0.3) < 4 * math.sqrt(0.3 * 0.7 / 2000)
+    inside = hit & ~(rows[:, 0] | rows[:, -1] | columns[:, 0] | columns[:, -1])
+    tall, wide = rows[inside].sum(1), columns[inside].sum(1)
+    assert (tall - wide).abs().max() <= 1  # a square, up to where its edges fall between pixels
+    assert 4 <= tall.min() < 5 < 9 < tall.max() <= 10
 
 
 def test_whole_numbers_can_be_cropped_and_flipped():

@@ -121,18 +121,64 @@ def random_affine(
     rounding.
     """
     _check_images(images)
-    for name, value in (("degrees", degrees), ("shift", shift), ("stretch", stretch), ("shear", shear)):
-        check_non_negative(name, value)
-    angle = _uniform(images, generator, (-math.radians(degrees), math.radians(degrees)))
-    slant = _uniform(images, generator, (-shear, shear))
-    reach = math.log1p(stretch)
-    wide, high = (_uniform(images, generator, (-reach, reach)).exp() for _ in range(2))
-    right, down = (_uniform(images, generator, (-2 * shift, 2 * shift)) for _ in range(2))
-    cos, sin = angle.cos(), angle.sin()
-    rows = [[cos * wide, (slant * cos - sin) * high, right], [sin * wide, (slant * sin + cos) * high, down]]
-    matrices = torch.stack([torch.stack(row, dim=1) for row in rows], dim=1)
-    grid = F.affine_grid(matrices, list(images.shape), align_corners=False)
-    return F.grid_sample(images, grid, padding_mode="zeros", align_corners=False)
+    if not len(images):
+        return images
+    places = _affine_places(images, generator, degrees=degrees, shift=shift, stretch=stretch, shear=shear)
+    return F.grid_sample(images, places, padding_mode="zeros", align_corners=False)
+
+
+def random_elastic(
+    images: Tensor,
+    generator: Generator,
+    *,
+    strength: float,
+    knots: int = 5,
+    degrees: float = 0.0,
+    shift: float = 0.0,
+    stretch: float = 0.0,
+    shear: float = 0.0,
+) -> Tensor:
+    """Each image as by `random_affine` and bent as well, with pixels interpolated once for both.
+
+    Every place of the result is looked up where it was before, moved by a smooth field: normal numbers at
+    ``knots`` x ``knots`` places, whose standard deviation is ``strength`` of half the image's side, and linear between
+    them. Strength 0 leaves what `random_affine` makes of the images.
+
+    Reference: Simard, Steinkraus, Platt, Best Practices for Convolutional Neural Networks, 2003.
+    """
+    check_non_negative("strength", strength)
+    check_count("knots", knots, minimum=2)
+    _check_images(images)
+    if not len(images):
+        return images
+    places = _affine_places(images, generator, degrees=degrees, shift=shift, stretch=stretch, shear=shear)
+    drawn = torch.randn(len(images), 2, knots, knots, generator=generator, device=images.device, dtype=images.dtype)
+    field = F.interpolate(drawn, size=images.shape[2:], mode="bilinear", align_corners=True)
+    bent = places + strength * field.permute(0, 2, 3, 1)
+    return F.grid_sample(images, bent, padding_mode="zeros", align_corners=False)
+
+
+def random_erasing(
+    images: Tensor, generator: Generator, *, probability: float = 0.5, side: Range = (1 / 7, 5 / 14)
+) -> Tensor:
+    """A rectangle of each image becomes 0, with this probability.
+
+    Its sides are one share of the image's, uniform on ``side``, its middle is uniform on the image, and what lies
+    outside is lost.
+
+    Reference: Zhong, Zheng, Kang, Li, Yang, Random Erasing Data Augmentation, 2017.
+    """
+    _check_images(images)
+    _check_range("side", side, 0.0, 1.0)
+    reach = _uniform(images, generator, side)[:, None] / 2
+    hidden = []
+    for length in images.shape[2:]:
+        middle = _uniform(images, generator, (0.0, 1.0))[:, None]
+        pixels = (torch.arange(length, device=images.device) + 0.5) / length
+        hidden.append((pixels - middle).abs() < reach)
+    rows, columns = hidden
+    rectangle = rows[:, None, :, None] & columns[:, None, None, :]
+    return images.masked_fill(rectangle & _chosen(images, generator, probability), 0.0)
 
 
 def colour_jitter(images: Tensor, generator: Generator, *, strength: float = 0.4, hue: float = 0.1) -> Tensor:
@@ -204,6 +250,23 @@ class ContrastiveView:
         coloured = colour_jitter(random_flip(cut, generator), generator, strength=self.jitter, hue=self.hue)
         grey = random_grey(coloured, generator, probability=self.grey)
         return random_blur(grey, generator, probability=self.blur) if self.blur else grey
+
+
+def _affine_places(
+    images: Tensor, generator: Generator, *, degrees: float, shift: float, stretch: float, shear: float
+) -> Tensor:
+    """Where each pixel of `random_affine` comes from, as `grid_sample` takes it."""
+    for name, value in (("degrees", degrees), ("shift", shift), ("stretch", stretch), ("shear", shear)):
+        check_non_negative(name, value)
+    angle = _uniform(images, generator, (-math.radians(degrees), math.radians(degrees)))
+    slant = _uniform(images, generator, (-shear, shear))
+    reach = math.log1p(stretch)
+    wide, high = (_uniform(images, generator, (-reach, reach)).exp() for _ in range(2))
+    right, down = (_uniform(images, generator, (-2 * shift, 2 * shift)) for _ in range(2))
+    cos, sin = angle.cos(), angle.sin()
+    rows = [[cos * wide, (slant * cos - sin) * high, right], [sin * wide, (slant * sin + cos) * high, down]]
+    matrices = torch.stack([torch.stack(row, dim=1) for row in rows], dim=1)
+    return F.affine_grid(matrices, list(images.shape), align_corners=False)
 
 
 def _grey(images: Tensor) -> Tensor:
