@@ -13,9 +13,10 @@ from tacit.models.wide_resnet import WideResNet
 from tacit.recipes import Conditions, find_recipe, run_recipe
 from tacit.recipes.abadi2016_cifar10 import crop_and_flip
 from tacit.recipes.colour_images import half_precision_loss, random_views
-from tacit.recipes.noise_prior_cifar10 import start
+from tacit.recipes.fixed_features import PriorMaps
+from tacit.recipes.noise_prior_cifar10 import find_prior, start
 from tacit.recipes.scale_cifar10 import examples_at_once
-from tacit.recipes.scatter_cifar10 import BothSides, OverSides
+from tacit.recipes.scatter_cnn_cifar10 import BothSides, OverSides
 from tacit.training import Execution, over_views
 from tacit.training.augmentation import ContrastiveView
 from tacit.training.evaluation import classification_loss
@@ -75,16 +76,51 @@ def test_scattering_counts_its_two_preparations(kind):
     assert result["steps"] == 3
 
 
-@pytest.mark.parametrize(("kind", "scattering", "channels"), [("linear", "no", 64), ("cnn", "yes", 307)])
-def test_noise_features_are_fixed_and_of_one_size(kind, scattering, channels, prior):
-    recipe = find_recipe(f"noise-{kind}-cifar10")
-    knobs = recipe.with_settings({"prior": str(prior), "scattering": scattering})
-    features = recipe.configure(knobs).features((3, 32, 32))(torch.rand(2, 3, 32, 32))
-    assert features.shape == (2, channels, 16, 8)
-    assert not features.requires_grad
-    torch.testing.assert_close(features.square().mean(dim=(1, 2, 3)), torch.ones(2), rtol=1e-3, atol=0)
-    result = run(f"noise-{kind}-cifar10", prior=str(prior), scattering=scattering)
+@pytest.mark.parametrize(
+    ("name", "features", "numbers"),
+    [
+        ("scatter", None, 243 * 64),
+        ("filters", None, 243 * 64 + 800 * 16),
+        ("noise", "scattering,leaves", 243 * 64 + 800 * 16),
+    ],
+)
+def test_linear_lines_have_fixed_features_of_one_size(name, features, numbers):
+    recipe = find_recipe(f"{name}-linear-cifar10")
+    configuration = recipe.configured({} if features is None else {"features": features})
+    images = torch.rand(2, 3, 32, 32)
+    found = configuration.features((3, 32, 32))(torch.cat([images, images.flip(3)]))
+    assert found.shape == (4, numbers)
+    assert not found.requires_grad
+    torch.testing.assert_close(found[:2], found[2:], rtol=1e-3, atol=1e-3)
+    centring, whitening = configuration.preparations(100)
+    assert whitening.mechanism.noise_multiplier == centring.mechanism.noise_multiplier
+    assert sum(channels * places for channels, places in whitening.kinds) == numbers
+
+
+def test_a_linear_line_runs_and_counts_its_preparations():
+    result = run("filters-linear-cifar10", features="filters")
     assert 19 < result["epsilon"] <= 20
+    assert len(result["plan"]["preparations"]) == 2
+
+
+def test_maps_of_a_prior_are_fixed(prior):
+    network = find_prior(prior)
+    maps = PriorMaps(network)
+    images = torch.rand(3, 3, 32, 32)
+    assert maps(images).shape == (3, 64, 8, 8)
+    assert not maps(images).requires_grad
+    assert not [weight for weight in maps.parameters() if weight.requires_grad]
+    torch.testing.assert_close(maps(images), network.maps(images))
+
+
+def test_a_prior_of_another_width_is_refused(prior):
+    with pytest.raises(InputError, match="hold 16384 numbers"):
+        run("noise-linear-cifar10", features="network", prior=str(prior))
+
+
+def test_unknown_features_are_named():
+    with pytest.raises(InputError, match=r"features=scattering,waves: 'waves' is none of scattering, filters"):
+        find_recipe("scatter-linear-cifar10").configured({"features": "scattering,waves"})
 
 
 def test_both_sides_of_a_mirrored_image_are_those_of_the_image_exchanged():

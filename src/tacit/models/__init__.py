@@ -18,6 +18,8 @@ from tacit.models.registry import build as build
 from tacit.models.registry import default_model as default_model
 from tacit.models.scattering import Scattering as Scattering
 from tacit.models.scatternet import balanced_scattering as balanced_scattering
+from tacit.models.scatternet import linear_from_zero as linear_from_zero
+from tacit.models.scatternet import opponent_scattering as opponent_scattering
 from tacit.models.scatternet import scatter_cnn as scatter_cnn
 from tacit.models.scatternet import scatter_features as scatter_features
 from tacit.models.scatternet import scatter_linear as scatter_linear

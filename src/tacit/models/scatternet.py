@@ -10,6 +10,7 @@ from torch import nn
 
 from tacit.core.errors import InputError
 from tacit.core.validation import check_count
+from tacit.models.feature_maps import OpponentColours, SignedRoot
 from tacit.models.scattering import Scattering
 from tacit.models.simple import Standardise
 
@@ -53,17 +54,31 @@ def balanced_scattering(input_shape: Sequence[int]) -> nn.Sequential:
     return nn.Sequential(scattering, Standardise([0.0] * len(sizes), sizes))
 
 
-def scatter_linear(input_shape: Sequence[int], classes: int) -> nn.Sequential:
-    """Logistic regression on features of ``input_shape`` (channels, height, width), from zero.
+def opponent_scattering(input_shape: Sequence[int]) -> nn.Sequential:
+    """From colour images to the roots of balanced scattering features, taken of brightness and of two colour contrasts.
+
+    The modulus of a wavelet coefficient is not linear: on red, green and blue it measures the light three times over,
+    on opponent colours light and colour each once. The root, with the sign kept, lessens what strong edges count.
+    """
+    return nn.Sequential(OpponentColours(), balanced_scattering(input_shape), SignedRoot())
+
+
+def linear_from_zero(input_shape: Sequence[int], classes: int) -> nn.Sequential:
+    """Logistic regression on inputs of any shape, from zero, where noise has added nothing yet.
 
     One example's gradient is the outer product of the residual and (x, 1): its norm is a product of norms, and clipping
-    costs next to nothing. All weights start at zero, where noise has added nothing yet.
+    costs next to nothing.
     """
-    _check_features(input_shape)
     layer = nn.Linear(torch.Size(input_shape).numel(), check_count("classes", classes))
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
     return nn.Sequential(nn.Flatten(), layer)
+
+
+def scatter_linear(input_shape: Sequence[int], classes: int) -> nn.Sequential:
+    """Logistic regression on features of ``input_shape`` (channels, height, width): `linear_from_zero`."""
+    _check_features(input_shape)
+    return linear_from_zero(input_shape, classes)
 
 
 def scatter_cnn(input_shape: Sequence[int], classes: int) -> nn.Sequential:

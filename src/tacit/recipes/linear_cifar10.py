@@ -1,0 +1,117 @@
+"""A linear classifier on fixed features of cifar10-jpeg: handcrafted ones, random filters, and priors from noise.
+
+After Tramèr and Boneh (2021), with what follows changed: scattering is taken of opponent colours, and roots of it; an
+image and its mirror image are one example; features are centred and partly whitened in private, by noise that is in the
+account, in place of a normalisation; noise is found by privacy loss distributions. Three lines:
+
+- ``scatter-linear-cifar10``: scattering alone.
+- ``filters-linear-cifar10``: random filters beside it, which no image has shaped, not even a made-up one.
+- ``noise-linear-cifar10``: filters made of patches of dead leaves, images of a random process, and the maps of a
+  network that learned from such images (`noise_prior_cifar10`). No real image has shaped them either.
+
+All was chosen on held-out training examples for each level of epsilon; an epsilon between takes the nearest level's.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+
+from tacit.clipping import Flat
+from tacit.models.scatternet import linear_from_zero
+from tacit.plan import Preparation
+from tacit.recipes.colour_images import DATASET
+from tacit.recipes.fixed_features import named_features, side_by_side
+from tacit.recipes.knobs import nearest
+from tacit.recipes.noise_prior_cifar10 import SOURCE as PRIOR_SOURCE
+from tacit.recipes.noise_prior_cifar10 import prior_folder
+from tacit.recipes.recipe import DELTA, Configuration, Published, Recipe
+from tacit.recipes.tramer2021 import SOURCE
+from tacit.training.optimizers import schedule_factor
+from tacit.training.preparation import Centring, ChannelWhitening
+from tacit.training.preparation.whitening import Kind
+
+_CLIP_SHARE = 0.1  # of the length of an image's features
+
+
+@dataclasses.dataclass(frozen=True)
+class _Level:
+    """What was chosen for an epsilon; ``learning_rate`` is that for features of length 1."""
+
+    batch_size: int
+    steps: int
+    learning_rate: float
+    preparation_noise: float
+
+
+_LEVELS: Mapping[float, _Level] = {
+    1.0: _Level(batch_size=16384, steps=200, learning_rate=160.0, preparation_noise=20.0),
+    2.0: _Level(batch_size=16384, steps=200, learning_rate=320.0, preparation_noise=12.0),
+    3.0: _Level(batch_size=16384, steps=200, learning_rate=320.0, preparation_noise=10.0),
+    8.0: _Level(batch_size=16384, steps=200, learning_rate=640.0, preparation_noise=5.0),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Knobs:
+    """What may be changed; None is what was chosen for this epsilon.
+
+    ``features`` are kinds of `fixed_features`, separated by commas; ``learning_rate`` is that for features of length 1.
+    """
+
+    epsilon: float = 3.0
+    features: str = "scattering"
+    batch_size: int | None = None
+    steps: int | None = None
+    learning_rate: float | None = None
+    preparation_noise: float | None = None
+    whitening: float = 0.7
+    prior: str | None = None
+    delta: float = DELTA
+
+
+def configure(knobs: Knobs) -> Configuration:
+    """The run for these knobs."""
+    level = nearest(_LEVELS, knobs.epsilon)
+    given = {field.name: getattr(knobs, field.name) for field in dataclasses.fields(level)}
+    level = dataclasses.replace(level, **{name: value for name, value in given.items() if value is not None})
+    features = named_features(knobs.features)
+    kinds = tuple(kind.kind for kind in features)
+    size = sum(channels * places for channels, places in kinds)
+    return Configuration(
+        dataset=DATASET,
+        model=linear_from_zero,
+        batch_size=level.batch_size,
+        steps=level.steps,
+        clipping=Flat(_CLIP_SHARE * size**0.5),
+        learning_rate=level.learning_rate / size,
+        optimizer="momentum",
+        schedule=schedule_factor("linear", level.steps),
+        epsilon=knobs.epsilon,
+        features=functools.partial(side_by_side, features, prior_folder(knobs.prior)),
+        preparations=functools.partial(_preparations, level.preparation_noise, knobs.whitening, kinds),
+        delta=knobs.delta,
+    )
+
+
+def _preparations(noise: float, whitening: float, kinds: tuple[Kind, ...], examples: int) -> tuple[Preparation, ...]:
+    return Centring(examples, noise), ChannelWhitening(examples, noise, whitening, kinds)
+
+
+def _recipe(name: str, title: str, source: str, features: str, published: tuple[Published, ...] = ()) -> Recipe:
+    return Recipe(
+        name=f"{name}-linear-cifar10",
+        title=f"{title} and a linear classifier on CIFAR-10 (JPEG copy)",
+        method=f"{title} + linear",
+        source=source,
+        dataset=DATASET,
+        knobs=Knobs(features=features),
+        configure=configure,
+        published=published,
+    )
+
+
+RECIPES = (
+    _recipe("scatter", "ScatterNet", SOURCE, "scattering", (Published(3.0, 0.670, "rdp", "on the original images"),)),
+    _recipe("filters", "ScatterNet, random filters", f"Our own line, after {SOURCE}", "scattering,filters"),
+    _recipe("noise", "ScatterNet, noise prior", f"Our own line, after {PRIOR_SOURCE}", "scattering,leaves,network"),
+)
