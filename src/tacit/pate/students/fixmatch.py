@@ -8,7 +8,14 @@ from torch import Generator, Tensor, nn
 
 from tacit.core.validation import check_count, check_open_unit, check_positive
 from tacit.datasets import Split
-from tacit.pate.students.student import Lesson, Progress, batch_of, slightly_changed, strongly_changed
+from tacit.pate.students.student import (
+    Lesson,
+    Progress,
+    batch_of,
+    descend,
+    slightly_changed,
+    strongly_changed,
+)
 from tacit.training.averaging import WeightAverage
 
 
@@ -58,18 +65,14 @@ class FixMatch:
         """Trains the model, in place."""
         answered, unlabelled = lesson.answered, lesson.inputs
         generator = torch.Generator(device=unlabelled.device).manual_seed(seed)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=self.learning_rate)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
-        average = WeightAverage(model, self.average)
-        model.train()
-        for step in range(self.steps):
-            optimizer.zero_grad()
-            self._loss(model, answered, unlabelled, generator).backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            schedule.step()
-            average.update(model)
-            progress((step + 1) / self.steps)
-        average.copy_to(model)
+        descend(
+            model,
+            lambda _done: self._loss(model, answered, unlabelled, generator),
+            WeightAverage(model, self.average),
+            steps=self.steps,
+            learning_rate=self.learning_rate,
+            progress=progress,
+        )
         model.eval()
 
     def _loss(self, model: nn.Module, answered: Split, unlabelled: Tensor, generator: Generator) -> Tensor:

@@ -9,7 +9,8 @@ from torch import Generator, Tensor, nn
 from tacit.core.validation import check_count, check_open_unit, check_positive
 from tacit.pate.learned_features import LearnedFeatures
 from tacit.pate.propagation import Propagation
-from tacit.pate.students.student import Lesson, Progress, batch_of, part_of, strongly_changed
+from tacit.pate.students.student import Lesson, Progress, batch_of, descend, part_of, strongly_changed
+from tacit.pate.students.targets import classes_of, spread_targets
 from tacit.training.averaging import WeightAverage
 
 
@@ -57,42 +58,21 @@ class SelfTraining:
     def teach(self, model: nn.Module, lesson: Lesson, *, seed: int, progress: Progress) -> None:
         """Trains the model, in place."""
         generator = torch.Generator(device=lesson.inputs.device).manual_seed(seed)
-        classes = _outputs(model, lesson.inputs[:1]).shape[1]
+        classes = classes_of(model, lesson.inputs)
         features = lesson.features.flatten(1)
         for done in range(self.rounds):
             if done:
                 features = LearnedFeatures(model, lesson.inputs)(lesson.inputs, lesson.features)
-            targets = self._targets(features, lesson, classes)
+            targets = spread_targets(lesson, features, classes, self.propagation, self.sharpness)
             self._learn(model, lesson.inputs, targets, generator, part_of(progress, done, self.rounds))
         model.eval()
-
-    def _targets(self, features: Tensor, lesson: Lesson, classes: int) -> Tensor:
-        rows, labels = lesson.rows.cpu().numpy(), lesson.labels.cpu().numpy()
-        spread = self.propagation.spread_labels(features, rows, labels, classes)
-        sharp = torch.from_numpy(spread).pow(self.sharpness)
-        return (sharp / sharp.sum(1, keepdim=True)).float().to(lesson.inputs.device)
 
     def _learn(
         self, model: nn.Module, inputs: Tensor, targets: Tensor, generator: Generator, progress: Progress
     ) -> None:
-        optimizer = torch.optim.AdamW(model.parameters(), lr=self.learning_rate)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
-        average = WeightAverage(model, self.average)
-        model.train()
-        for step in range(self.steps):
+        def loss(_done: float) -> Tensor:
             rows = batch_of(len(inputs), self.batch_size, generator, inputs.device)
-            outputs = model(strongly_changed(inputs[rows], generator))
-            loss = F.cross_entropy(outputs, targets[rows])
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            schedule.step()
-            average.update(model)
-            progress((step + 1) / self.steps)
-        average.copy_to(model)
+            return F.cross_entropy(model(strongly_changed(inputs[rows], generator)), targets[rows])
 
-
-@torch.no_grad()
-def _outputs(model: nn.Module, inputs: Tensor) -> Tensor:
-    found: Tensor = model(inputs)
-    return found
+        average = WeightAverage(model, self.average)
+        descend(model, loss, average, steps=self.steps, learning_rate=self.learning_rate, progress=progress)

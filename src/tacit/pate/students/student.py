@@ -9,7 +9,8 @@ from torch import Generator, Tensor, nn
 
 from tacit.core.errors import InputError
 from tacit.datasets import Split
-from tacit.training.augmentation import random_affine
+from tacit.training.augmentation import random_affine, random_elastic, random_erasing
+from tacit.training.averaging import WeightAverage
 
 Progress = Callable[[float], None]
 
@@ -77,6 +78,46 @@ def strongly_changed(inputs: Tensor, generator: Generator) -> Tensor:
         keep = torch.rand(inputs.shape, generator=generator, device=inputs.device) > 0.1
         return inputs * keep
     return random_affine(inputs, generator, degrees=25, shift=0.12, stretch=0.25, shear=0.25)
+
+
+def bent_and_erased(inputs: Tensor, generator: Generator) -> Tensor:
+    """Images changed strongly, bent, and half of them with a square lost; anything else as if strongly changed."""
+    if inputs.dim() != 4:
+        return strongly_changed(inputs, generator)
+    bent = random_elastic(inputs, generator, strength=0.06, degrees=25, shift=0.12, stretch=0.25, shear=0.25)
+    return random_erasing(bent, generator)
+
+
+def descend(
+    model: nn.Module,
+    loss: Callable[[float], Tensor],
+    average: WeightAverage,
+    *,
+    steps: int,
+    learning_rate: float,
+    progress: Progress,
+) -> None:
+    """AdamW, its rate falling to zero by a cosine. The model ends with the moving average of its weights.
+
+    Args:
+        model: is in training mode, then and after.
+        loss: of a batch that it draws itself, from the share of the steps that are done.
+        average: of the model's weights, from the first step on.
+        steps: how many.
+        learning_rate: at the start.
+        progress: is told the share that is done.
+    """
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    model.train()
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss(step / steps).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        schedule.step()
+        average.update(model)
+        progress((step + 1) / steps)
+    average.copy_to(model)
 
 
 def batch_of(count: int, size: int, generator: Generator, device: torch.device) -> Tensor:
