@@ -14,7 +14,16 @@ from tacit.datasets import DataSet, Split
 from tacit.pate import experiment
 from tacit.pate.experiment import PateResult, run_pate
 from tacit.pate.settings import Choices, pate_settings
-from tacit.pate.students import GAN, FixMatch, SelfTraining, Student, Supervised
+from tacit.pate.students import (
+    GAN,
+    FixMatch,
+    Perceptron,
+    RunningTargets,
+    SelfTraining,
+    Student,
+    StudentEnsemble,
+    Supervised,
+)
 from tacit.pate.voters import Shares, estimator_voters
 
 SIZE = 28
@@ -24,6 +33,9 @@ QUICK: dict[str, Student] = {
     "gan": GAN(steps=6, batch_size=8),
     "supervised": Supervised(steps=12),
 }
+QUICK_ENSEMBLE = StudentEnsemble(
+    2, 2, RunningTargets(steps=6, batch_size=16), Perceptron(hidden=16, steps=6, batch_size=16, views=1)
+)
 
 TESTED = {"sigma": 0.5, "threshold": 4, "sigma_threshold": 0.5}
 
@@ -51,7 +63,9 @@ def elsewhere(monkeypatch):
 def run(student: str, **choices) -> PateResult:
     few = {"teachers": 8, "queries": 20, "rounds": 2, "choose": "least-confident", "model": "norm-cnn", **choices}
     plan = pate_settings(data(), Choices(student=student, **few))
-    return run_pate(data(), dataclasses.replace(plan, student=QUICK[student]), Randomness())
+    guide = "self-training" if student == "ensemble" else student
+    ensemble = None if plan.ensemble is None else QUICK_ENSEMBLE
+    return run_pate(data(), dataclasses.replace(plan, student=QUICK[guide], ensemble=ensemble), Randomness())
 
 
 @pytest.mark.parametrize(
@@ -59,6 +73,7 @@ def run(student: str, **choices) -> PateResult:
     [
         ("self-training", {"aggregator": "lnmax", "gamma": 2.0}),
         ("self-training", {"aggregator": "private-knn", "sampling_rate": 0.5, "voters": 5, "sigma": 0.3}),
+        ("ensemble", {"aggregator": "private-knn", "sampling_rate": 0.5, "voters": 5, "sigma": 0.3}),
         ("gan", {"aggregator": "gnmax", "sigma": 0.5}),
         ("supervised", {"aggregator": "interactive-gnmax", **TESTED, "confidence": 0.6}),
         ("fixmatch", {"aggregator": "confident-gnmax", **TESTED}),

@@ -7,12 +7,13 @@ from torch import nn
 from tacit.core import InputError
 from tacit.datasets import Split
 from tacit.pate.propagation import Propagation
-from tacit.pate.students import FixMatch, Lesson, SelfTraining, Student, Supervised
+from tacit.pate.students import FixMatch, Lesson, RunningTargets, SelfTraining, Student, Supervised
 
 STUDENTS: list[Student] = [
     Supervised(steps=150),
     FixMatch(steps=150, batch_size=16),
     SelfTraining(steps=60, batch_size=32, average=0.9, propagation=Propagation(links=5)),
+    RunningTargets(steps=100, batch_size=32, average=0.9, propagation=Propagation(links=5)),
 ]
 
 

@@ -15,7 +15,7 @@ from tacit.ledger import Ledger
 from tacit.models.norm_cnn import norm_cnn
 from tacit.pate import settings
 from tacit.pate.experiment import run_pate
-from tacit.pate.students import SelfTraining
+from tacit.pate.students import Perceptron, RunningTargets, SelfTraining, StudentEnsemble
 from tacit.recipes import RECIPES, pate_images, run_recipe
 from tacit.recipes.running import Conditions
 
@@ -41,6 +41,10 @@ def small_svhn(tmp_path, monkeypatch) -> DataSet:
     monkeypatch.setenv("TACIT_CACHE", str(tmp_path))
     quick = SelfTraining(steps=80, rounds=1, batch_size=16, average=0.8)
     monkeypatch.setattr(settings, "SelfTraining", lambda rounds: dataclasses.replace(quick, rounds=rounds))
+    small = StudentEnsemble(
+        1, 1, RunningTargets(steps=40, batch_size=16, average=0.8), Perceptron(32, steps=60, views=1)
+    )
+    monkeypatch.setattr(settings, "StudentEnsemble", lambda **_: small)
     monkeypatch.setattr(settings, "build", lambda _name, shape, classes: norm_cnn(shape, classes, width=8))
     return data
 
@@ -49,6 +53,8 @@ def small_svhn(tmp_path, monkeypatch) -> DataSet:
 def hasty_student(small_svhn, monkeypatch) -> None:
     """For what does not depend on how well a student learns."""
     monkeypatch.setattr(settings, "SelfTraining", lambda rounds: SelfTraining(steps=2, rounds=1))
+    hasty = StudentEnsemble(1, 1, RunningTargets(steps=2, batch_size=8), Perceptron(8, steps=2, views=1))
+    monkeypatch.setattr(settings, "StudentEnsemble", lambda **_: hasty)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +74,7 @@ def test_a_recipe_reads_the_official_format_and_says_what_it_cost(small_svhn, na
     assert 0 < result["epsilon"] <= result["epsilons"]["whatever the votes"]
     assert result["published"] is None  # so few queries are nobody's figure
     assert "by " in result["statement"]
+    assert result["training"]["student"] == "ensemble"
 
 
 def test_published_figures_stand_beside_their_numbers_of_queries():

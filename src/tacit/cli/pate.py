@@ -49,7 +49,10 @@ def pate(  # noqa: PLR0913 - one parameter for each option
     sampling_rate: Annotated[float, typer.Option(help="private-knn: of records, for each test and answer.")] = 0.05,
     voters: Annotated[int | None, typer.Option(help="private-knn: how many of the nearest vote.")] = None,
     student: Annotated[
-        str | None, typer.Option(help="self-training, fixmatch, gan or supervised; what suits unless told.")
+        str | None,
+        typer.Option(
+            help="ensemble, running-targets, self-training, fixmatch, gan or supervised; what suits unless told."
+        ),
     ] = None,
     choose: Annotated[
         str, typer.Option(help="Which public inputs are asked for: representative, random or least-confident.")

@@ -9,8 +9,10 @@ from torch import Generator, Tensor, nn
 from tacit.core.errors import InputError
 from tacit.core.validation import check_count, check_non_negative, check_positive
 
-_REGULARISATION = 0.1  # added to the eigenvalues of a covariance, as a share of their mean
-_COLOUR_CORRELATION = 0.75  # of two colours at one place
+_SEEN_FLOOR = 0.1  # added to the eigenvalues of a covariance of patches, as a share of their mean
+_ASSUMED_FLOOR = 0.3  # and where the covariance is assumed
+_COLOUR_CORRELATION = 0.9  # of two colours at one place
+_REACH = 4.0  # pixels, over which the correlation of light falls to 1/e
 _PATCHES_AN_IMAGE = 40
 
 
@@ -97,7 +99,7 @@ def filters_like(
     patches = patches * (patches.square().mean(dim=1, keepdim=True) + contrast**2).rsqrt()
     mean = patches.mean(dim=0)
     patches = patches - mean
-    whitening = _whitening(patches.T.double() @ patches.double() / len(patches)).to(patches.dtype)
+    whitening = _whitening(patches.T.double() @ patches.double() / len(patches), _SEEN_FLOOR).to(patches.dtype)
     chosen = torch.randperm(len(patches), generator=generator, device=generator.device)[:count]
     filters = _unit(patches[chosen] @ whitening) @ whitening
     return filters.view(count, images.shape[1], size, size), filters @ mean
@@ -106,12 +108,12 @@ def filters_like(
 def gaussian_filters(
     count: int, generator: Generator, *, channels: int = 3, size: int = 6, dtype: torch.dtype = torch.float32
 ) -> tuple[Tensor, Tensor]:
-    r"""Random filters for images whose power falls off as :math:`|f|^{-2}`, which photographs do about; shifts are 0.
+    r"""Random filters for images whose light is correlated over a few pixels, as photographs' is; shifts are 0.
 
     Filters are :math:`Z d_k` with a Gaussian direction :math:`d_k` of length 1 and :math:`Z = (C + r I)^{-1/2}`, where
-    C is the covariance of mean-free patches of such images: :math:`-\log(s^2 + \tfrac14)` for two pixels at distance s,
-    times 3/4 where their colours differ. Nothing is drawn but the directions, and no image is seen, not even a made-up
-    one.
+    C is the covariance of mean-free patches in which two pixels at distance s have the correlation
+    :math:`e^{-s/4}`, times 0.9 where their colours differ, and r is 0.3 of its mean eigenvalue. Nothing is drawn but
+    the directions, and no image is seen, not even a made-up one.
     """
     check_count("count", count)
     check_count("channels", channels)
@@ -119,9 +121,9 @@ def gaussian_filters(
     places = torch.cartesian_prod(axis, axis)
     distances = (places[:, None] - places).square().sum(dim=2)
     colours = torch.full((channels, channels), _COLOUR_CORRELATION, dtype=torch.float64).fill_diagonal_(1.0)
-    covariance = torch.kron(colours, -torch.log(distances + 0.25))
+    covariance = torch.kron(colours, torch.exp(-distances.sqrt() / _REACH))
     centred = covariance - covariance.mean(dim=0) - covariance.mean(dim=1, keepdim=True) + covariance.mean()
-    whitening = _whitening(centred * (len(centred) / centred.trace())).to(generator.device)
+    whitening = _whitening(centred * (len(centred) / centred.trace()), _ASSUMED_FLOOR).to(generator.device)
     directions = torch.randn(count, len(whitening), generator=generator, device=generator.device, dtype=torch.float64)
     filters = (_unit(directions) @ whitening).view(count, channels, size, size)
     return filters.to(dtype), torch.zeros(count, dtype=dtype, device=generator.device)
@@ -134,9 +136,9 @@ def _some_patches(images: Tensor, size: int, generator: Generator) -> Tensor:
     return every.gather(2, at[:, None].expand(-1, every.shape[1], -1)).transpose(1, 2).flatten(0, 1)
 
 
-def _whitening(covariance: Tensor) -> Tensor:
+def _whitening(covariance: Tensor, floor: float) -> Tensor:
     values, vectors = torch.linalg.eigh(covariance)
-    lifted = values.clamp_min(0) + _REGULARISATION * values.mean()
+    lifted = values.clamp_min(0) + floor * values.mean()
     whitening: Tensor = (vectors * lifted.rsqrt()) @ vectors.T
     return whitening
 

@@ -19,11 +19,13 @@ from tacit.datasets import DataSet, Split, with_features
 from tacit.ledger import Account, unlimited
 from tacit.pate.account import data_dependent_epsilon, data_independent_epsilon
 from tacit.pate.answering import Answers, Round, Terms, event_of
-from tacit.pate.interactive import converse
+from tacit.pate.interactive import converse, lesson_of
 from tacit.pate.plan import Pate
-from tacit.pate.public_features import PublicFeatures
+from tacit.pate.public_features import PublicFeatures, PublicMap
 from tacit.pate.publishing import Publication
 from tacit.pate.rounds import take_turns
+from tacit.pate.students import Lesson
+from tacit.pate.students.student import part_of
 from tacit.pate.voters import Classroom, Poll, Pollster
 from tacit.training.ensemble import seeded
 from tacit.training.evaluation import evaluate
@@ -118,16 +120,17 @@ def run_pate(
     terms = terms or terms_for(pate)
     publication = Publication.planned(pate.asking, pate.delta) if pate.publish_epsilon else None
     _check_terms(terms, pate, publication)
-    public, test, room = _prepared(data, pate, tell)
+    public, test, room, see = _prepared(data, pate, tell)
     ask = pate.voters.gather(room, seed=pate.seed, progress=lambda share: tell("votes", share))
     curve = _Curve(pate, test, lambda share: tell("student", share))
     with unlimited(1) if publication is None else publication.reserved(terms) as reservation:
-        poll, rounds = _questioned(pate, room, ask, curve, randomness, terms)
+        poll, rounds, lesson = _questioned(pate, room, ask, curve, randomness, terms)
         released = (
             None
             if publication is None
             else publication.epsilon(poll.unsafe_votes, rounds, pate.delta, randomness, reservation)
         )
+    curve.follow_ensemble(lesson, see)
     truth, answers = public.targets.cpu().numpy(), Answers.joined([one.answers for one in rounds])
     return PateResult(
         model=curve.model,
@@ -153,11 +156,13 @@ def run_pate(
 
 def _questioned(
     pate: Pate, room: Classroom, ask: Pollster, curve: "_Curve", randomness: Randomness, terms: Terms
-) -> tuple[Poll, tuple[Round, ...]]:
-    """The votes, and what was asked and answered while a student learned."""
+) -> tuple[Poll, tuple[Round, ...], Lesson]:
+    """The votes, what was asked and answered while a student learned, and its last lesson."""
     if pate.interaction is None:
-        poll, answers = take_turns(pate, room, ask, curve.model, randomness, terms=terms, progress=curve.progress)
-        return poll, (Round(pate.aggregator, answers),)
+        poll, answers, lesson = take_turns(
+            pate, room, ask, curve.model, randomness, terms=terms, progress=curve.progress
+        )
+        return poll, (Round(pate.aggregator, answers),), lesson
     poll = ask(room, range(len(room.questions)), randomness)
     talk = converse(
         poll.unsafe_votes,
@@ -171,7 +176,7 @@ def _questioned(
         terms=terms,
         progress=curve.progress,
     )
-    return poll, talk.rounds
+    return poll, talk.rounds, lesson_of(talk.rounds, room.questions, room.question_features)
 
 
 def terms_for(pate: Pate, account: Account | None = None, *, run: str = "pate") -> Terms:
@@ -194,8 +199,8 @@ def _check_terms(terms: Terms, pate: Pate, publication: Publication | None) -> N
         terms.account.require(ComposedDpEvent(events), neighbours=terms.neighbours, unit=terms.unit)
 
 
-def _prepared(data: DataSet, pate: Pate, tell: Progress) -> tuple[Split, Split, Classroom]:
-    """The public inputs, the test examples, and what voters see."""
+def _prepared(data: DataSet, pate: Pate, tell: Progress) -> tuple[Split, Split, Classroom, PublicMap]:
+    """The public inputs, the test examples, what voters see, and the map from inputs to features."""
     public, test = _divided(data.test, pate)
     tell("features", 0.0)
     mapped = _mapped(data, pate.fixed)
@@ -211,7 +216,7 @@ def _prepared(data: DataSet, pate: Pate, tell: Progress) -> tuple[Split, Split, 
         classes=data.classes,
     )
     tell("features", 1.0)
-    return public, test, room
+    return public, test, room, PublicMap(pate.fixed, features)
 
 
 def _mapped(data: DataSet, fixed: nn.Module | None) -> DataSet:
@@ -225,7 +230,9 @@ class _Curve:
     """The student's accuracy now and then, while it learns."""
 
     def __init__(self, pate: Pate, test: Split, tell: Callable[[float], None]) -> None:
-        self._pate, self._test, self._tell, self._steps = pate, test, tell, 0
+        self._pate, self._test, self._steps = pate, test, 0
+        self._parts = 1 if pate.ensemble is None else 2
+        self._tell = tell
         self.model = self.build()
         self.points: list[tuple[int, float]] = []
 
@@ -239,7 +246,21 @@ class _Curve:
         self._steps += 1
         if share * _CURVE_POINTS >= len(self.points) + 1:
             self.points.append((self._steps, evaluate(self.model, self._test, "classification")))
-        self._tell(share)
+        part_of(self._tell, 0, self._parts)(share)
+
+    def follow_ensemble(self, lesson: Lesson, see: PublicMap) -> None:
+        """Lets the ensemble learn after the student, and takes it in its place; nothing where there is none."""
+        if self._pate.ensemble is None:
+            return
+        tell = part_of(self._tell, 1, self._parts)
+
+        def progress(share: float) -> None:
+            self._steps += 1
+            tell(share)
+
+        build, seed = self._pate.build_student, self._pate.seed
+        self.model = self._pate.ensemble.taught(self.model, lesson, build=build, see=see, seed=seed, progress=progress)
+        self.points.append((self._steps, evaluate(self.model, self._test, "classification")))
 
 
 def _divided(split: Split, pate: Pate) -> tuple[Split, Split]:

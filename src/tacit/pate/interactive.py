@@ -177,7 +177,7 @@ def converse(
     def taught() -> nn.Module:
         model, tell = build(), part_of(progress or (lambda _share: None), len(rounds) - 1, len(how.questions))
         with threads_for(model, _QUESTIONS_AT_ONCE):
-            student.teach(model, _lesson(rounds, inputs, features), seed=seed, progress=tell)
+            student.teach(model, lesson_of(rounds, inputs, features), seed=seed, progress=tell)
         return model
 
     rounds.append(Round(how.opening, session.ask(chosen(None).tolist(), how.opening)))
@@ -207,7 +207,7 @@ def checking_round(session: Session, probabilities: Probabilities, rows: Rows, h
     return Round(how.checking, answers, expected[answers.asked], own, probabilities[own].argmax(axis=1))
 
 
-def _lesson(rounds: Sequence[Round], inputs: Tensor, features: Tensor) -> Lesson:
+def lesson_of(rounds: Sequence[Round], inputs: Tensor, features: Tensor) -> Lesson:
     """What teachers answered and what a student may answer itself, all rounds together."""
     rows = np.concatenate([part for one in rounds for part in (one.answers.rows, one.own_rows)])
     labels = np.concatenate([part for one in rounds for part in (one.answers.labels, one.own_labels)])

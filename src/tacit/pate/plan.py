@@ -10,7 +10,7 @@ from tacit.core.validation import check_choice, check_count, check_open_unit
 from tacit.pate.aggregation import Aggregator
 from tacit.pate.interactive import Interaction
 from tacit.pate.selection import CHOICES
-from tacit.pate.students import Student
+from tacit.pate.students import Student, StudentEnsemble
 from tacit.pate.voters import Voters
 
 
@@ -24,8 +24,9 @@ class Pate:
         aggregator: how noisy answers are made.
         interaction: how teachers and student take turns by interactive Confident-GNMax; its opening is the aggregator,
             its questions the queries. None asks all rounds alike.
-        student: how the student learns.
-        build_student: makes its network, on the device of the data.
+        student: how the student learns that questions are chosen by, and that is released unless there is an ensemble.
+        ensemble: who learns from all answers after the last question, and is released in the student's place.
+        build_student: makes the student's network, and the ensemble's, on the device of the data.
         fixed: a public map of inputs to features, such as a scattering transform, on the device of the data; None takes
             inputs as they are. What public inputs decide comes after it: see `PublicFeatures`.
         directions, whitening: of those features; at most one direction for six public inputs.
@@ -46,6 +47,7 @@ class Pate:
     aggregator: Aggregator
     student: Student
     build_student: Callable[[], nn.Module]
+    ensemble: StudentEnsemble | None = None
     fixed: nn.Module | None = None
     directions: int = 300
     whitening: float = 0.25
@@ -72,6 +74,11 @@ class Pate:
     def aggregation(self) -> str:
         """The name of how answers are made, as on the command line."""
         return self.aggregator.name if self.interaction is None else self.interaction.name
+
+    @property
+    def learning(self) -> str:
+        """The name of how what is released has learned, as on the command line."""
+        return self.student.name if self.ensemble is None else self.ensemble.name
 
     @property
     def asking(self) -> tuple[tuple[Aggregator, int], ...]:

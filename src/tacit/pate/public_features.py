@@ -8,7 +8,7 @@ import dataclasses
 
 import torch
 from sklearn.decomposition import PCA
-from torch import Tensor
+from torch import Tensor, nn
 
 from tacit.core.errors import InputError
 from tacit.core.validation import check_count, check_non_negative
@@ -53,10 +53,34 @@ class PublicFeatures:
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """``[rows, directions]``, each row by itself."""
-        return in_blocks(self._few, inputs, _AT_ONCE)
+        return in_blocks(self.of_few, inputs, _AT_ONCE)
 
-    def _few(self, inputs: Tensor) -> Tensor:
+    def of_few(self, inputs: Tensor) -> Tensor:
+        """The same of inputs that fit into memory at once; how it rounds may depend on their number."""
         rows = (inputs.flatten(1).float() - self.mean) @ self.directions
         length: Tensor = rows.norm(dim=1, keepdim=True)
         scaled: Tensor = rows * (self.directions.shape[1] ** 0.5 / length.clamp_min(1e-12))
         return scaled
+
+
+class PublicMap(nn.Module):
+    """The whole way from inputs to `PublicFeatures`: a module that is saved with the student who looks through it.
+
+    Args:
+        fixed: a map before them, such as a scattering transform; None takes inputs as they are.
+        features: whose numbers become part of the state.
+    """
+
+    mean: Tensor
+    directions: Tensor
+
+    def __init__(self, fixed: nn.Module | None, features: PublicFeatures) -> None:
+        super().__init__()
+        self.fixed = nn.Identity() if fixed is None else fixed
+        self.register_buffer("mean", features.mean)
+        self.register_buffer("directions", features.directions)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """``[inputs, directions]``."""
+        features = PublicFeatures(self.mean, self.directions)
+        return torch.cat([features.of_few(self.fixed(part)) for part in torch.split(inputs, _AT_ONCE)])

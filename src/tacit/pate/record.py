@@ -38,7 +38,7 @@ def public_record(result: PateResult, pate: Pate, *, dataset: str, unit: Privacy
         "seed": pate.seed,
         "plan": {
             "aggregator": pate.aggregation,
-            "student": pate.student.name,
+            "student": pate.learning,
             "selection": pate.choose,
             "rounds": pate.rounds,
             "public": pate.public,

@@ -28,8 +28,8 @@ def take_turns(
     *,
     terms: Terms,
     progress: Progress,
-) -> tuple[Poll, Answers]:
-    """Asks and teaches in rounds, until all of them are over or the budget is spent; the votes, and all answers.
+) -> tuple[Poll, Answers, Lesson]:
+    """Asks and teaches in rounds, until all of them are over or the budget is spent; votes, answers, the last lesson.
 
     Every round after the first one chooses its questions by what the student has learned, and teaches the same student
     all answers so far. Rounds compose adaptively: what they choose depends on answers given before, which are public.
@@ -38,7 +38,7 @@ def take_turns(
         BudgetExceededError: not even the first question fits.
     """
     poll, answers = _first_round(pate, room, ask, randomness, terms)
-    _teach(pate, 0, room, student, answers, progress)
+    lesson = _teach(pate, 0, room, student, answers, progress)
     for number in range(1, pate.rounds):
         seen = room.seen_by(student)
         rows = _chosen(pate, number, seen, student, answers.asked).tolist()
@@ -48,10 +48,10 @@ def take_turns(
         try:
             given = _answers(pate, votes, rows, randomness, terms)
         except BudgetExceededError:
-            return poll, dataclasses.replace(answers, out_of_budget=True)
+            return poll, dataclasses.replace(answers, out_of_budget=True), lesson
         poll, answers = poll.followed_by(votes, rows), Answers.joined([answers, given])
-        _teach(pate, number, seen, student, answers, progress)
-    return poll, answers
+        lesson = _teach(pate, number, seen, student, answers, progress)
+    return poll, answers, lesson
 
 
 def _first_round(
@@ -75,8 +75,11 @@ def _chosen(pate: Pate, number: int, room: Classroom, student: nn.Module | None,
     return choose_rows(pate.choose, wanted, features=features, probabilities=said, asked=asked, seed=pate.seed)
 
 
-def _teach(pate: Pate, number: int, room: Classroom, student: nn.Module, answers: Answers, progress: Progress) -> None:
+def _teach(
+    pate: Pate, number: int, room: Classroom, student: nn.Module, answers: Answers, progress: Progress
+) -> Lesson:
     rows, labels = (torch.from_numpy(values).to(room.questions.device) for values in (answers.rows, answers.labels))
     lesson = Lesson(room.questions, room.question_features, rows, labels)
     with threads_for(student, _STUDENTS_BATCH):
         pate.student.teach(student, lesson, seed=pate.seed + number, progress=part_of(progress, number, pate.rounds))
+    return lesson

@@ -22,13 +22,14 @@ from tacit.pate.calibration import DEFAULT_RATE, calibrated_knn
 from tacit.pate.interactive import Interaction
 from tacit.pate.neighbours import PrivateKNN
 from tacit.pate.plan import Pate
-from tacit.pate.students import GAN, FixMatch, SelfTraining, Student, Supervised
+from tacit.pate.students import GAN, FixMatch, RunningTargets, SelfTraining, Student, StudentEnsemble, Supervised
 from tacit.pate.teachers import TeacherTraining
 from tacit.pate.voters import NearestRecords, Shares, Voters, estimator_voters, linear_voters, network_voters
 
 INTERACTIVE = "interactive-gnmax"
 AGGREGATORS = ("lnmax", "gnmax", "confident-gnmax", INTERACTIVE, "private-knn")
-STUDENTS = ("self-training", "fixmatch", "gan", "supervised")
+ENSEMBLE = "ensemble"
+STUDENTS = (ENSEMBLE, "running-targets", "self-training", "fixmatch", "gan", "supervised")
 ESTIMATORS: Mapping[str, Callable[[], Any]] = MappingProxyType(
     {
         "logistic": lambda: LogisticRegression(max_iter=300),
@@ -57,6 +58,7 @@ class Choices:
         teachers: how many.
         queries: how many public inputs are asked for.
         aggregator, student, teacher: by name, of `AGGREGATORS`, `STUDENTS` and `TEACHERS`.
+        networks, perceptrons, ensemble_steps: of an ensemble: how many of each kind, and the steps of a network.
         gamma: of lnmax.
         sigma, threshold, sigma_threshold: of gnmax, confident-gnmax, interactive-gnmax and private-knn.
         check_threshold, confidence: of interactive-gnmax: how many teachers more than a student expects must want a
@@ -80,6 +82,9 @@ class Choices:
     aggregator: str = "lnmax"
     student: str | None = None
     teacher: str = "linear"
+    networks: int | None = None
+    perceptrons: int | None = None
+    ensemble_steps: int | None = None
     gamma: float | None = None
     sigma: float | None = None
     threshold: float | None = None
@@ -110,6 +115,9 @@ class Choices:
         if self.rounds is not None:
             check_count("rounds", self.rounds)
         self._check_teachers()
+        for name in ("networks", "perceptrons", "ensemble_steps"):
+            if getattr(self, name) is not None and self.student != ENSEMBLE:
+                raise InputError(f"{name}={getattr(self, name)}: is for student {ENSEMBLE} alone. Leave it out.")
         for name in ("check_threshold", "confidence"):
             if getattr(self, name) is not None and self.aggregator != INTERACTIVE:
                 raise InputError(f"{name}={getattr(self, name):g}: is for {INTERACTIVE} alone. Leave it out.")
@@ -141,6 +149,7 @@ def pate_settings(data: DataSet, choices: Choices) -> Pate:
         queries=choices.queries,
         aggregator=aggregator,
         student=_student(choices, large, rounds),
+        ensemble=_ensemble(choices),
         choose=choices.choose,
         rounds=rounds,
         interaction=_interaction(aggregator, choices, rounds),
@@ -240,15 +249,30 @@ def _voters(data: DataSet, choices: Choices, aggregator: Aggregator) -> Voters:
 
 def _student(choices: Choices, large: bool, rounds: int) -> Student:
     """By name. A student that goes on in every round shares its turns among them; others begin anew."""
-    name = choices.student or ("self-training" if large else "fixmatch")
+    suits = "self-training" if large else "fixmatch"
+    name = suits if choices.student in (None, ENSEMBLE) else choices.student
     turns = _TURNS if choices.aggregator == INTERACTIVE else max(1, _TURNS // rounds)
     students: dict[str, Student] = {
         "self-training": SelfTraining(rounds=turns),
+        "running-targets": RunningTargets(),
         "fixmatch": FixMatch(),
         "gan": GAN(),
         "supervised": Supervised(),
     }
     return students[name]
+
+
+def _ensemble(choices: Choices) -> StudentEnsemble | None:
+    """Learns after a student of the kind that suits."""
+    if choices.student != ENSEMBLE:
+        return None
+    usual = StudentEnsemble()
+    steps = usual.running.steps if choices.ensemble_steps is None else choices.ensemble_steps
+    return StudentEnsemble(
+        networks=usual.networks if choices.networks is None else choices.networks,
+        perceptrons=usual.perceptrons if choices.perceptrons is None else choices.perceptrons,
+        running=dataclasses.replace(usual.running, steps=steps),
+    )
 
 
 def _is_large_image(data: DataSet) -> bool:

@@ -74,17 +74,18 @@ def _scattering(prior: Path) -> nn.Module:
 
 def _gaussian(prior: Path) -> nn.Module:
     del prior
-    return _answers(*gaussian_filters(_FILTERS, torch.Generator().manual_seed(_SEED)))
+    return _answers(*gaussian_filters(_FILTERS, torch.Generator().manual_seed(_SEED)), threshold=0.37)
 
 
 def _leaves(prior: Path) -> nn.Module:
     del prior
     generator = torch.Generator().manual_seed(_SEED)
-    return _answers(*filters_like(DeadLeaves(_SHAPE[1]).sample(_LEAVES, generator), _FILTERS, generator))
+    images = DeadLeaves(_SHAPE[1]).sample(_LEAVES, generator)
+    return _answers(*filters_like(images, _FILTERS, generator), threshold=0.5)
 
 
-def _answers(filters: Tensor, shift: Tensor) -> nn.Module:
-    return nn.Sequential(MeanOfSides(PatchFilters(filters, shift, cells=_CELLS)), SignedRoot())
+def _answers(filters: Tensor, shift: Tensor, threshold: float) -> nn.Module:
+    return nn.Sequential(MeanOfSides(PatchFilters(filters, shift, cells=_CELLS, threshold=threshold)), SignedRoot())
 
 
 def _network(prior: Path) -> nn.Module:

@@ -19,7 +19,7 @@ from tacit.pate.calibration import DEFAULT_RATE
 from tacit.pate.experiment import STAGES, PateResult, run_pate, terms_for
 from tacit.pate.plan import Pate
 from tacit.pate.record import pate_statement
-from tacit.pate.settings import Choices, pate_settings
+from tacit.pate.settings import ENSEMBLE, Choices, pate_settings
 from tacit.recipes.recipe import DELTA, Published, Recipe
 from tacit.recipes.running import TRAINING, Conditions, Progress, hold_out, provenance
 
@@ -36,7 +36,10 @@ class Knobs:
     queries: int = 100
     teachers: int = 250
     teacher: str = "linear"
-    student: str | None = None
+    student: str | None = ENSEMBLE
+    networks: int | None = None
+    perceptrons: int | None = None
+    ensemble_steps: int | None = None
     public: str = "first"
     gamma: float | None = None
     sigma: float | None = None
@@ -93,7 +96,7 @@ def _summary(results: list[PateResult], plan: Pate, figure: Published | None, co
         "steps": len(results[0].answers.asked),
         "answered": statistics.fmean(len(result.answers.rows) for result in results),
         "beside": {"answers right": statistics.fmean(result.aggregator_accuracy for result in results)},
-        "training": {"aggregator": plan.aggregation, "student": plan.student.name},
+        "training": {"aggregator": plan.aggregation, "student": plan.learning},
         "statement": str(pate_statement(results[0], plan, plan.voters.unit)),
         "seconds": sum(result.seconds for result in results),
         "seconds_a_seed": statistics.fmean(result.seconds for result in results),
