@@ -42,7 +42,11 @@ def test_learning_rate_left_open_is_the_optimizers():
 
 
 def test_network_is_the_tutorials():
-    assert count_parameters() == 26_010
-    assert tutorial_cnn((1, 28, 28), 10)(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
+    assert count_parameters((1, 28, 28)) == 26_010
     with pytest.raises(InputError, match="input_shape"):
-        tutorial_cnn((3, 32, 32), 10)
+        tutorial_cnn((1, 8, 8), 10)
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 24, 31), (1, 27, 33)])
+def test_network_takes_images_of_other_sizes(shape):
+    assert tutorial_cnn(shape, 10)(torch.zeros(2, *shape)).shape == (2, 10)

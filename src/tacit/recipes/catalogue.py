@@ -19,7 +19,7 @@ from tacit.recipes import (
     scatter_cnn_cifar10,
     scatter_linear,
     tanh_cnn,
-    tanh_filter_mnist,
+    tanh_filter_images,
     tanh_filter_recurrent,
 )
 from tacit.recipes.recipe import Recipe
@@ -27,7 +27,7 @@ from tacit.recipes.recipe import Recipe
 _ALL = (
     abadi2016_mnist.RECIPE,
     *first_course_images.RECIPES,
-    tanh_filter_mnist.RECIPE,
+    *tanh_filter_images.RECIPES,
     tanh_filter_recurrent.RECIPE,
     *scatter_linear.RECIPES,
     *scatter_cnn.RECIPES,

@@ -6,8 +6,9 @@ import pytest
 
 from tacit.clipping import Flat, Tanh
 from tacit.core.errors import InputError
-from tacit.recipes.tanh_filter_mnist import RECIPE
+from tacit.recipes.tanh_filter_images import RECIPES
 
+RECIPE, COLOUR = RECIPES
 NUMBERS = 26_010
 
 
@@ -43,6 +44,16 @@ def test_the_true_epsilon_of_the_papers_setting_is_what_the_sensitivity_says():
     assert said["actual"] > 300_000
     assert said["sound"] == pytest.approx(plan(setting="sound").epsilon(), rel=1e-4)
     assert said["sound"] < said["claimed"]
+
+
+def test_colour_images_have_a_network_and_a_sensitivity_of_their_own():
+    configuration = COLOUR.configured({})
+    model = configuration.model((3, 32, 32), 10)
+    numbers = sum(parameter.numel() for parameter in model.parameters())
+    planned = configuration.plan(50_000)
+    assert planned.noise_multiplier == pytest.approx(1.1 / math.sqrt(numbers))
+    assert planned.sampling_rate == pytest.approx(0.00512)
+    assert COLOUR.epsilons(COLOUR.knobs, planned)["actual"] == pytest.approx(planned.epsilon(), rel=1e-4)
 
 
 def test_unknown_settings_are_refused():
