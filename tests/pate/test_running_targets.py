@@ -9,6 +9,7 @@ from torch import nn
 from tacit.core.errors import InputError
 from tacit.pate.students import RunningTargets, running_targets
 from tacit.pate.students.running_targets import MovingTargets
+from tacit.training.averaging import WeightAverage
 
 CLASSES, NUMBERS = 3, 20
 
@@ -65,7 +66,7 @@ def test_it_unlearns_errors_that_fixed_targets_teach(seed):
     assert right[0.7] > right[0.0] + 0.04
 
 
-def test_the_teacher_is_the_average_and_sees_slight_changes_while_the_student_sees_strong_ones(monkeypatch):
+def test_the_teacher_sees_slight_changes_and_the_student_strong_ones_until_the_end(monkeypatch):
     seen = {"slight": 0, "strong": 0}
 
     def spy(name, change):
@@ -81,6 +82,19 @@ def test_the_teacher_is_the_average_and_sees_slight_changes_while_the_student_se
     given = F.one_hot(labels, CLASSES).float()
     RunningTargets(steps=20, batch_size=8).learn(network(), inputs, given, seed=0, progress=quiet)
     assert seen == {"slight": 20 + 5, "strong": 15}  # a calm end from 0.7 of the steps on
+
+
+def test_the_teacher_is_the_average_of_the_weights(monkeypatch):
+    """With an average that never moves, running means hold what the first weights say."""
+    monkeypatch.setattr(WeightAverage, "update", lambda *_: None)
+    monkeypatch.setattr(WeightAverage, "copy_to", lambda *_: None)
+    inputs, labels = clouds(30, torch.Generator().manual_seed(0))
+    model, given = network(), F.one_hot(labels, CLASSES).float()
+    first = model(inputs).softmax(1).detach()
+    student = RunningTargets(steps=60, batch_size=30, trust=1.0, memory=1e-6)
+    ended = student.learn(model, inputs, given, seed=0, progress=quiet)
+    assert (model(inputs).softmax(1) - first).abs().max() > 0.1
+    torch.testing.assert_close(ended, first**2 / (first**2).sum(1, keepdim=True), rtol=0, atol=1e-4)
 
 
 def test_targets_that_are_not_sure_teach_nothing_until_they_are():
@@ -106,8 +120,9 @@ def test_the_seed_decides_and_nothing_else():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"), [({"trust": 1.5}, "trust=1.5: is a share"), ({"memory": 1.0}, "memory=1.0"), ({"steps": 0}, "steps=0")]
-)  # fmt: skip
+    ("wrong", "said"),
+    [({"trust": 1.5}, "trust=1.5: is a share"), ({"memory": 1.0}, "memory=1.0"), ({"steps": 0}, "steps=0")],
+)
 def test_wrong_settings_are_refused(wrong, said):
     with pytest.raises(InputError, match=said):
         RunningTargets(**wrong)
