@@ -57,10 +57,10 @@ def taught(seed: int = 0, how: StudentEnsemble = QUICK, progress=quiet) -> tuple
 def test_the_mean_is_that_of_probabilities():
     torch.manual_seed(0)
     members, inputs = [network() for _ in range(3)], torch.randn(7, NUMBERS)
-    together = MeanOfProbabilities(members)(inputs)
+    together, alone = MeanOfProbabilities(members)(inputs), [member(inputs).tolist() for member in members]
     for row in range(7):
         for label in range(CLASSES):
-            each = [math.exp(m(inputs)[row, label]) / m(inputs)[row].exp().sum().item() for m in members]
+            each = [math.exp(said[row][label]) / sum(map(math.exp, said[row])) for said in alone]
             assert together[row, label].exp().item() == pytest.approx(sum(each) / 3, rel=1e-5)
     torch.testing.assert_close(together.softmax(1), together.exp())
     torch.testing.assert_close(MeanOfProbabilities([MeanOfProbabilities(members)])(inputs), together)

@@ -39,7 +39,7 @@ def small_svhn(tmp_path, monkeypatch) -> DataSet:
     data = DataSet("svhn", splits[0], splits[1], 10, (3, 32, 32), "made")
     monkeypatch.setattr(pate_images, "load", lambda name: data if name == "svhn" else None)
     monkeypatch.setenv("TACIT_CACHE", str(tmp_path))
-    quick = SelfTraining(steps=80, rounds=1, batch_size=16, average=0.8)
+    quick = SelfTraining(steps=25, rounds=1, batch_size=16, average=0.8)
     monkeypatch.setattr(settings, "SelfTraining", lambda rounds: dataclasses.replace(quick, rounds=rounds))
     small = StudentEnsemble(
         1, 1, RunningTargets(steps=40, batch_size=16, average=0.8), Perceptron(32, steps=60, views=1)

@@ -2,7 +2,8 @@
 
 The public inputs are the first nine tenths of the test split, without their labels, and the student is tested on the
 rest; ``public=last`` is the other way round. Teachers are linear models on scattering features, whose directions the
-public inputs decide.
+public inputs decide. The student is an ensemble that learns after one which guides the questions; ``student``
+names another kind, and ``networks``, ``perceptrons`` and ``ensemble_steps`` make it smaller.
 
 Epsilon of LNMax and Confident-GNMax depends on the votes, as in the papers: in earnest it is private until it is
 published with noise. ``epsilons`` holds what the answers cost whatever the votes.
