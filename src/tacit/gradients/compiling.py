@@ -82,7 +82,7 @@ def _options(trace: Trace, device: torch.device) -> dict[str, Any]:
     trying them out with the compiler once more takes longer than a small model's program.
     """
     if device.type == "cpu":
-        return {"cpp.vec_isa_ok": True, "layout_optimization": False, "memory_planning": True, "memory_pool": "intermediates"}
+        return {"cpp.vec_isa_ok": True, "layout_optimization": False}
     convolves = any("convolution" in str(node.target) for node in trace.graph.graph.nodes)
     return {"force_layout_optimization": True} if convolves else {}
 
