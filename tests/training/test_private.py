@@ -312,6 +312,21 @@ def test_gradients_after_a_step_are_the_noisy_mean():
         torch.testing.assert_close(parameter.detach(), old - 0.1 * parameter.grad, rtol=1e-12, atol=1e-15)
 
 
+def test_gradients_of_the_last_step_are_gone_while_the_next_sum_is_taken():
+    model, alive = network(), []
+
+    def losses(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+        alive.append(any(parameter.grad is not None for parameter in model.parameters()))
+        return cross_entropy(model, inputs, targets)
+
+    private = Private(model, losses, torch.optim.SGD(model.parameters(), lr=0.1), plan())
+    for lot, _ in zip(private.batches(records()), range(2), strict=False):
+        private.step(lot)
+        assert all(parameter.grad is not None for parameter in model.parameters())
+    assert alive
+    assert not any(alive)
+
+
 def test_the_preflight_runs_once_and_its_refusal_spends_nothing(account, monkeypatch):
     calls = []
     monkeypatch.setattr(private_module, "preflight", lambda grad, *batch: calls.append(len(batch[0])))

@@ -155,6 +155,7 @@ class Private:
         if launch is not None:
             release_captured(launch, self._reservation, self._randomness, stream_step)
         else:
+            self._update.drop_gradients()
             sums = self._sum(lot)
             if self._position.before_noise is not None:
                 self._position.before_noise(stream_step, sums)

@@ -1,6 +1,6 @@
 """The optimizer's update from the noisy gradient: post-processing, any torch optimizer."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -33,10 +33,14 @@ class Update:
             if parameter.grad is not value:
                 parameter.grad = value.to(parameter.dtype)
         ours = {id(parameter) for parameter in parameters.values()}
-        for group in self._optimizer.param_groups:
-            for parameter in group["params"]:
-                if id(parameter) not in ours:
-                    parameter.grad = None
+        for parameter in self._parameters():
+            if id(parameter) not in ours:
+                parameter.grad = None
+
+    def drop_gradients(self) -> None:
+        """Gives up the gradients of the last step, so that the next ones can take their memory."""
+        for parameter in self._parameters():
+            parameter.grad = None
 
     def descent(self, parameters: Mapping[str, nn.Parameter]) -> "Descent | None":
         """Parameters and rates, where the optimizer's step is p - rate g and nothing else.
@@ -49,6 +53,10 @@ class Update:
         if self._descent[0] != facts:
             self._descent = facts, self._find_descent(parameters)
         return self._descent[1]
+
+    def _parameters(self) -> Iterator[Tensor]:
+        for group in self._optimizer.param_groups:
+            yield from group["params"]
 
     def _find_descent(self, parameters: Mapping[str, nn.Parameter]) -> "Descent | None":
         optimizer = self._optimizer
