@@ -33,9 +33,9 @@ class Update:
             if parameter.grad is not value:
                 parameter.grad = value.to(parameter.dtype)
         ours = {id(parameter) for parameter in parameters.values()}
-        for parameter in self._parameters():
-            if id(parameter) not in ours:
-                parameter.grad = None
+        for held in self._parameters():
+            if id(held) not in ours:
+                held.grad = None
 
     def drop_gradients(self) -> None:
         """Gives up the gradients of the last step, so that the next ones can take their memory."""
