@@ -127,8 +127,9 @@ class Replay:
                 finish(self.results, seat)
 
     def holds(self, value: Tensor) -> bool:
-        """Whether this tensor is one of the results, and not a copy."""
-        return any(value is result for result in self.results)
+        """Whether the next call overwrites this tensor: it is one of the results, or a view of one."""
+        place = value.untyped_storage().data_ptr()
+        return any(place == result.untyped_storage().data_ptr() for result in self.results)
 
     def __call__(self, moving: Sequence[Tensor], constant: Tensor | None, passenger: Tensor) -> None:
         """Computes the results for these arguments; ``constant`` is one that never changes, and is copied once."""

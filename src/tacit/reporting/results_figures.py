@@ -52,7 +52,7 @@ def frontier(dataset: str, measured: Sequence[Row], published: Sequence[Row]) ->
     for method, own in _grouped(measured, "method").items():
         for style, (setting, rows) in zip(itertools.cycle(_STYLES), _grouped(own, "setting").items(), strict=False):
             points = sorted(rows, key=lambda row: row["epsilon"])
-            _errorbars(axes, points, "epsilon", "accuracy", colours[method], f"{method}, {setting} setting", style)
+            _errorbars(axes, points, "epsilon", "accuracy", colours[method], f"{method}, {setting}", style)
     for method, rows in _grouped(published, "method").items():
         places = [row["epsilon"] for row in rows], [row["accuracy"] for row in rows]
         label = f"{method}, as published"
