@@ -40,7 +40,7 @@ def mean_history(history: Iterable[Row]) -> list[Moment]:
 
 def frontier(dataset: str, measured: Sequence[Row], published: Sequence[Row]) -> str:
     """Accuracy against epsilon on one data set: a colour a method, a line a setting with its spread, published points
-    hollow.
+    hollow. Where there are more methods than colours, the markers of further ones differ.
 
     Args:
         dataset: its name.
@@ -49,10 +49,12 @@ def frontier(dataset: str, measured: Sequence[Row], published: Sequence[Row]) ->
     """
     figure, axes = canvas(wide=_WIDE, high=1.3 * _HIGH)
     colours = _colours(row["method"] for row in [*measured, *published])
+    markers = {method: _MARKERS[place // len(PALETTE)] for place, method in enumerate(colours)}
     for method, own in _grouped(measured, "method").items():
         for style, (setting, rows) in zip(itertools.cycle(_STYLES), _grouped(own, "setting").items(), strict=False):
             points = sorted(rows, key=lambda row: row["epsilon"])
-            _errorbars(axes, points, "epsilon", "accuracy", colours[method], f"{method}, {setting}", style)
+            look = _Look(colours[method], markers[method], style)
+            _errorbars(axes, points, ("epsilon", "accuracy"), f"{method}, {setting}", look)
     for method, rows in _grouped(published, "method").items():
         places = [row["epsilon"] for row in rows], [row["accuracy"] for row in rows]
         label = f"{method}, as published"
@@ -126,7 +128,7 @@ def sweep(name: str, result: Row) -> str:
     for row in result["rows"]:
         lines.setdefault(", ".join(f"{other} {_shown(row[other])}" for other in others), []).append(row)
     for colour, (label, rows) in zip(_cycle(), lines.items(), strict=False):
-        _errorbars(axes, rows, key, accuracy, colour, label)
+        _errorbars(axes, rows, (key, accuracy), label, _Look(colour))
     _scale(axes, [row[key] for row in result["rows"]])
     _percent(axes)
     if others:
@@ -146,17 +148,25 @@ def accountants(name: str, epochs: Sequence[float], curves: Mapping[str, Sequenc
     return as_svg_file(figure, name, f"Epsilon over the epochs under each accountant, {setting}")
 
 
-def _errorbars(
-    axes: Axes, rows: Sequence[Row], across: str, up: str, colour: str, label: str, style: str = "-"
-) -> None:
+class _Look(NamedTuple):
+    """Of a line with its points."""
+
+    colour: str
+    marker: str = "o"
+    style: str = "-"
+
+
+def _errorbars(axes: Axes, rows: Sequence[Row], keys: tuple[str, str], label: str, look: _Look) -> None:
+    """A line over the first of the keys, the second one upwards."""
+    across, up = keys
     places = [row[across] for row in rows], [row[up] for row in rows]
     axes.errorbar(
         *places,
         yerr=[row["std"] or 0.0 for row in rows],
-        color=colour,
-        linestyle="" if isinstance(rows[0][across], str) else style,  # nothing lies between names
+        color=look.colour,
+        linestyle="" if isinstance(rows[0][across], str) else look.style,  # nothing lies between names
         linewidth=1.6,
-        marker="o",
+        marker=look.marker,
         markersize=4.5,
         capsize=2.5,
         label=label or None,
