@@ -62,6 +62,11 @@ def test_one_record_moves_several_kinds_by_no_more_than_the_root_of_their_number
     assert preparation.statistic(record).norm() > math.sqrt(3) * (1 - 1e-4)
 
 
+def test_statements_count_the_kinds():
+    assert ChannelWhitening(10, 3.0, kinds=((4, 2), (3, 5))).describe().endswith("3, 2 kinds of features together")
+    assert ChannelWhitening(10, 3.0, kinds=((4, 2),)).describe().endswith("noise multiplier 3")
+
+
 def test_kinds_that_do_not_fill_a_row_are_refused():
     with pytest.raises(InputError, match="hold 10 numbers"):
         ChannelWhitening(10, 1.0, kinds=((5, 2),)).statistic(rand(4, 11))

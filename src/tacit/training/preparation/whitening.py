@@ -164,7 +164,8 @@ class ChannelWhitening:
 
     def describe(self) -> str:
         """A clause for statements."""
-        return f"whitening of channels by noisy second moments with noise multiplier {self.noise_multiplier:.6g}"
+        kinds = f", {len(self.kinds)} kinds of features together" if len(self.kinds) > 1 else ""
+        return f"whitening of channels by noisy second moments with noise multiplier {self.noise_multiplier:.6g}{kinds}"
 
 
 class Centred(nn.Module):
