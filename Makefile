@@ -4,7 +4,7 @@ EXTRAS ?= dev
 WORKERS ?= 2
 BIN := .venv/bin
 
-.PHONY: demo test test-slow check bench torture clean
+.PHONY: demo test test-slow test-gpu check bench torture clean
 .DEFAULT_GOAL := demo
 
 .venv/installed-%: pyproject.toml constraints.txt
@@ -17,6 +17,9 @@ demo: .venv/installed-$(EXTRAS)
 
 test: check
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadscope
+
+test-gpu: .venv/installed-$(EXTRAS)
+	$(BIN)/python -m pytest tests/core/test_noise_kernel.py tests/gradients/test_lent_sums.py tests/training/test_fast_randomness.py tests/training/test_runs_agree.py
 
 test-slow: .venv/installed-$(EXTRAS)
 	$(BIN)/python -m pytest -m slow
