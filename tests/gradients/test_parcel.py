@@ -98,3 +98,19 @@ def test_a_box_of_another_number_is_not_taken() -> None:
     for count in (3, 7):
         with pytest.raises(AssertionError, match="out of turn"):
             fetch_box_(there, boxes, torch.tensor([count, count]))
+
+
+class OnDevice(torch.Tensor):
+    """Says that it lies on a GPU."""
+
+    @property
+    def is_cuda(self) -> bool:
+        return True
+
+
+def test_a_tensor_comes_to_its_place_wherever_it_lies() -> None:
+    parcel = Parcel([torch.tensor([1, 2, 3])], torch.device("cpu"))
+    for number in range(20):
+        values = torch.tensor([number, number + 1, number + 2])
+        parcel.send([values.as_subclass(OnDevice) if number % 3 == 1 else values], parcel.fetch)  # type: ignore[no-untyped-call]
+        assert torch.equal(parcel.places[0], values)

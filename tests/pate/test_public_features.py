@@ -10,8 +10,8 @@ import torch
 
 import tacit.pate
 from tacit.core.errors import InputError
+from tacit.datasets.blocks import in_blocks
 from tacit.models import build
-from tacit.pate.blocks import in_blocks
 from tacit.pate.learned_features import LearnedFeatures
 from tacit.pate.propagation import Propagation
 from tacit.pate.public_features import PublicFeatures

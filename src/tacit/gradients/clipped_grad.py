@@ -140,8 +140,8 @@ class ClippedGrad:
     def accumulate(self, chunks: Iterable[tuple[Batch, Tensor | None]]) -> dict[str, Tensor]:
         """The sum of clipped gradients over a lot that comes in physical chunks, each a batch and its mask.
 
-        As a call, without norms and without copies: the tensors belong to the caller until the next call of anything
-        here, which may overwrite them. No chunks, or empty ones, give zeros.
+        As a call, without norms. No chunks, or empty ones, give zeros. No later call writes to what is returned: it
+        becomes the gradient that whoever trains may look at, also where the next step is refused before its noise.
         """
         parameters = self._check_model()
         total: dict[str, Tensor] = {}
@@ -149,13 +149,13 @@ class ClippedGrad:
             mask = self._full_mask(batch) if mask is None else mask
             if len(mask):
                 total, _ = self._add(total, batch, mask)
-        return _complete(total, parameters)
+        return _complete(self._own(total), parameters)
 
-    def captured(self, batch: Batch, mask: Tensor | None, finish: Finish) -> Launch | None:
+    def captured(self, batch: Batch, mask: Tensor | None, finish: Finish) -> tuple[Launch, dict[str, Tensor]] | None:
         """One launch that takes the sum over a whole lot and runs ``finish`` on it; None where `accumulate` must do.
 
-        A CUDA graph: ``finish`` is called once, to be captured. The sums that it gets want completing (`complete`).
-        Nothing runs before the launch is called.
+        A CUDA graph: ``finish`` is called once, to be captured, and what it returns comes with the launch. The sums
+        that it gets want completing (`complete`). Nothing runs before the launch is called.
         """
         if not isinstance(self._engine, CompiledEngine):
             return None

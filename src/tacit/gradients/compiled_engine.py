@@ -50,8 +50,8 @@ class _Program:
         return dict(zip(self.compilation.trace.names, sums, strict=True)), norms
 
 
-Finish = Callable[[dict[str, Tensor], Tensor], None]
-"""What is done to the sums of a step, in place, given the place of a tensor that comes with each launch."""
+Finish = Callable[[dict[str, Tensor], Tensor], dict[str, Tensor]]
+"""What is done to the sums of a step, given the place of a tensor that comes with each launch; returns the result."""
 Launch = Callable[[Tensor], None]
 """Runs a program and its finish with such a tensor: eight int32 on the host."""
 _NOBODY = torch.zeros(8, dtype=torch.int32)
@@ -119,11 +119,13 @@ class CompiledEngine:
         program.calls += 1
         return self._check(program, batch, mask) if looks else self._replayed(program, batch, mask)
 
-    def captured(self, batch: Batch, mask: Tensor, finish: Finish) -> Launch | None:
+    def captured(self, batch: Batch, mask: Tensor, finish: Finish) -> tuple[Launch, dict[str, Tensor]] | None:
         """One launch that runs the program on this batch and ``finish`` on its sums, and nothing before it is called.
 
-        None where the ordinary way must be taken: no GPU, no program that is trusted yet, or one to be compared with
-        the eager step. ``finish`` is captured once, and again only where another one is given.
+        With it comes what ``finish`` returned when this program was captured: the memory that the launch writes to,
+        which belongs to the program, as there may be several. None where the ordinary way must be taken: no GPU, no
+        program that is trusted yet, or one to be compared with the eager step. ``finish`` is captured once for a
+        program, and again only where another one is given.
         """
         if not self.asked or not mask.is_cuda or not mask.numel():
             return None
@@ -131,7 +133,9 @@ class CompiledEngine:
         if program is None or program.looks_next:
             return None
         program.calls += 1
-        return self._prepared(program, batch, mask, finish)
+        launch = self._prepared(program, batch, mask, finish)
+        assert program.replay is not None
+        return launch, program.replay.finished
 
     def _eagerly(self, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         return self.eager(batch.gather() if isinstance(batch, Rows) else batch, mask)
@@ -218,9 +222,8 @@ class CompiledEngine:
         if replay is None or program.finish != finish or replay.addresses != addresses:
             replay = program.replay = None  # frees its memory before the next one takes as much
 
-            def finish_named(results: list[Tensor], seat: Tensor) -> None:
-                if finish is not None:
-                    finish(program.named(results)[0], seat)
+            def finish_named(results: list[Tensor], seat: Tensor) -> dict[str, Tensor]:
+                return {} if finish is None else finish(program.named(results)[0], seat)
 
             replay = Replay(program.compilation.program, trace.staying(batch), moving, _NOBODY, finish_named)
             program.replay, program.finish = replay, finish

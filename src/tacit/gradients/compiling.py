@@ -96,6 +96,7 @@ class Replay:
     Attributes:
         addresses: of the tensors that stay.
         results: those of the last call.
+        finished: what ``finish`` returned, where the graph writes it.
 
     Args:
         passenger: a tensor on the host that the program does not take, sent with those that move.
@@ -109,7 +110,7 @@ class Replay:
         staying: Sequence[Tensor],
         moving: Sequence[Tensor],
         passenger: Tensor,
-        finish: Callable[[list[Tensor], Tensor], None] | None = None,
+        finish: Callable[[list[Tensor], Tensor], dict[str, Tensor]],
     ) -> None:
         self.addresses = [tensor.data_ptr() for tensor in staying]
         device = staying[0].device
@@ -123,8 +124,7 @@ class Replay:
             torch.empty(needed, dtype=torch.uint8, device=device)
             self._parcel.fetch()
             self.results = program(list(arguments))
-            if finish is not None:
-                finish(self.results, seat)
+            self.finished = finish(self.results, seat)
 
     def holds(self, value: Tensor) -> bool:
         """Whether the next call overwrites this tensor: it is one of the results, or a view of one."""

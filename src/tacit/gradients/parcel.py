@@ -63,7 +63,7 @@ class Parcel:
         box = self._ring[number % _UNDER_WAY]
         box.wait()
         for place, tensor in enumerate(tensors):
-            if not tensor.is_cuda:
+            if place in box.views:  # as the first parcel had it, wherever this one's tensor lies
                 box.views[place].copy_(tensor)
             elif tensor is not constant or self._constants[place] is not tensor:
                 self.places[place].copy_(tensor, non_blocking=True)

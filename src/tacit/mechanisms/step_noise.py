@@ -34,13 +34,16 @@ class StepNoise:
     Args:
         mechanism: its scale is that of the noise on each coordinate, from the sensitivity of all sums together.
         divisor: L, a public constant.
+
+    Attributes:
+        table: what launches read, where there are any; another one once names or generator have changed.
     """
 
     def __init__(self, mechanism: Gaussian, divisor: float) -> None:
         self._mechanism, self._divisor = mechanism, check_positive("divisor", divisor)
         self._nonces: dict[str, Nonce] = {}
         self._fast = False
-        self._table: NoiseTable | None = None
+        self.table: NoiseTable | None = None
         self._compiled: Adder | None = None
 
     def compile(self, *, wait: bool) -> None:
@@ -58,10 +61,10 @@ class StepNoise:
         """Adds the noise of one step and divides."""
         self._check_finite(sums.values())
         if randomness.fast != self._fast:
-            self._fast, self._table = randomness.fast, None
+            self._fast, self.table = randomness.fast, None
         self.point_to(sums)
         key = key_tensor(randomness.noise_key(step), device=next(iter(sums.values())).device)
-        if self._table is not None:
+        if self.table is not None:
             self.launch(key)
         else:
             self._add_and_divide([_dense(tensor) for tensor in sums.values()], key)
@@ -74,19 +77,19 @@ class StepNoise:
             descent: a parameter and its rate for each, where the launch shall also take a step of plain descent.
         """
         if list(self._nonces) != list(sums):  # in order, too
-            self._nonces, self._table = nonces_for(list(sums)), None
+            self._nonces, self.table = nonces_for(list(sums)), None
         if not next(iter(sums.values())).is_cuda:
             return
         values = [_dense(tensor) for tensor in sums.values()]
-        if self._table is None and noise_table.fits(values):
-            self._table = NoiseTable(values, list(self._nonces.values()), fast=self._fast)
-        if self._table is not None:
-            self._table.point_to(values, None if descent is None else [descent[name] for name in sums])
+        if self.table is None and noise_table.fits(values):
+            self.table = NoiseTable(values, list(self._nonces.values()), fast=self._fast)
+        if self.table is not None:
+            self.table.point_to(values, None if descent is None else [descent[name] for name in sums])
 
     @property
     def launches(self) -> bool:
         """Whether the sums that were last pointed to take one launch."""
-        return self._table is not None
+        return self.table is not None
 
     def launch(self, key: Tensor) -> None:
         """Adds noise to the sums that were pointed to, divides, and descends: one launch that a CUDA graph may hold.
@@ -94,8 +97,8 @@ class StepNoise:
         Where the sums lie and what the key is are both read on the device when the launch runs. The generator is that
         of the last `apply_`, and the key must be for it.
         """
-        assert self._table is not None
-        self._table.add_(self._mechanism.scale * _ROUNDING, self._divisor, key)
+        assert self.table is not None
+        self.table.add_(self._mechanism.scale * _ROUNDING, self._divisor, key)
 
     def _add_and_divide(self, values: Sequence[Tensor], key: Tensor) -> None:
         add = functools.partial(add_normal_, fast=True) if self._fast else self._compiled or add_normal_

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tacit.core.errors import InputError
-from tacit.pate.blocks import in_blocks
+from tacit.datasets.blocks import in_blocks
 
 _ROWS_AT_ONCE = 1024
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tacit.core.errors import InputError
 from tacit.core.validation import check_count, check_non_negative
-from tacit.pate.blocks import in_blocks
+from tacit.datasets.blocks import in_blocks
 
 _AT_ONCE = 1024
 

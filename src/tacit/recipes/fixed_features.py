@@ -63,7 +63,9 @@ def named_features(names: str) -> list[Features]:
 def side_by_side(kinds: Sequence[Features], prior: Path, input_shape: tuple[int, ...]) -> nn.Module:
     """The map from images of ``input_shape`` to rows with all kinds."""
     if tuple(input_shape) != _SHAPE:
-        raise InputError(f"input_shape={tuple(input_shape)}: these features are for images of {_SHAPE}.")
+        raise InputError(
+            f"input_shape={tuple(input_shape)}: these features are for images of {_SHAPE}. Take another recipe."
+        )
     return SideBySide([kind.make(prior) for kind in kinds])
 
 

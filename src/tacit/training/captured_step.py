@@ -1,5 +1,6 @@
 """A step as one launch: clipped sum, noise, division and update in one CUDA graph."""
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -25,8 +26,13 @@ class CapturedStep:
 
     def __init__(self, grad: ClippedGrad, noise: StepNoise, update: Update) -> None:
         self._grad, self._noise, self._update = grad, noise, update
-        self._sums: dict[str, Tensor] = {}
+        self._finish: functools.partial[dict[str, Tensor]] = functools.partial(_finish, grad, noise, None)
         self._tried, self._given_up = False, False
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether a lot is worth preparing for it; on a CPU it never is."""
+        return self._tried and not self._given_up and self._noise.launches and self._grad.compiles
 
     def after_ordinary_step(self, sums: dict[str, Tensor]) -> None:
         """A step has shown that everything works, so that the next one may be captured."""
@@ -34,26 +40,33 @@ class CapturedStep:
 
     def prepare(self, batch: Batch, mask: Tensor | None) -> Launch | None:
         """The launch for this lot, or None where the ordinary way must be taken. It draws no noise by itself."""
-        if not self._tried or self._given_up or not self._noise.launches:
+        if not self.is_possible:
             return None
+        if self._finish.args[-1] is not self._noise.table:  # a graph reads the table that it was captured with
+            self._finish = functools.partial(_finish, self._grad, self._noise, self._noise.table)
         try:
-            launch = self._grad.captured(batch, mask, self._finish)
+            captured = self._grad.captured(batch, mask, self._finish)
         except torch.OutOfMemoryError:
             self._given_up = True
             return None
-        return None if launch is None else lambda key: self._take(launch, key)
+        return None if captured is None else functools.partial(self._take, *captured)
 
-    def _take(self, launch: Callable[[Tensor], None], key: bytes) -> None:
+    def _take(self, launch: Callable[[Tensor], None], sums: dict[str, Tensor], key: bytes) -> None:
         parameters = self._grad.parameters
         descent = self._update.descent(parameters)
-        self._noise.point_to(self._sums, descent)
+        self._noise.point_to(sums, descent)
         launch(key_tensor(key, device="cpu"))
         if descent is None:
-            self._update(parameters, self._sums)
+            self._update(parameters, sums)
         else:
-            self._update.place(parameters, self._sums)
+            self._update.place(parameters, sums)
 
-    def _finish(self, sums: dict[str, Tensor], key: Tensor) -> None:
-        """What is captured after the sums; the key is there with every launch."""
-        self._sums = self._grad.complete(sums)
-        self._noise.launch(key)
+
+def _finish(
+    grad: ClippedGrad, noise: StepNoise, table: object, sums: dict[str, Tensor], key: Tensor
+) -> dict[str, Tensor]:
+    """What is captured after the sums, with the noise's table as it is; the key is there with every launch."""
+    del table
+    completed = grad.complete(sums)
+    noise.launch(key)
+    return completed

@@ -155,7 +155,7 @@ class Private:
         if launch is not None:
             release_captured(launch, self._reservation, self._randomness, stream_step)
         else:
-            self._update.drop_gradients()
+            self._update.drop_gradients(self._grad.parameters)
             sums = self._sum(lot)
             if self._position.before_noise is not None:
                 self._position.before_noise(stream_step, sums)
@@ -190,7 +190,7 @@ class Private:
     def _captured_launch(self, lot: Lot) -> Launch | None:
         """The whole step as one launch, where it was captured and the lot is one chunk."""
         size = self._chunk_size
-        if size is None or not 0 < len(lot.unsafe_indices) <= size or self._device.type != "cuda":
+        if size is None or not 0 < len(lot.unsafe_indices) <= size or not self._captured.is_possible:
             return None
         rows = held_rows(lot.records, lot.unsafe_indices, self._device) if len(lot.unsafe_indices) == size else None
         return self._captured.prepare(*((rows, None) if rows is not None else next(self._chunks(lot, size))))

@@ -37,9 +37,9 @@ class Update:
             if id(held) not in ours:
                 held.grad = None
 
-    def drop_gradients(self) -> None:
+    def drop_gradients(self, parameters: Mapping[str, nn.Parameter]) -> None:
         """Gives up the gradients of the last step, so that the next ones can take their memory."""
-        for parameter in self._parameters():
+        for parameter in (*self._parameters(), *parameters.values()):
             parameter.grad = None
 
     def descent(self, parameters: Mapping[str, nn.Parameter]) -> "Descent | None":
@@ -49,10 +49,15 @@ class Update:
         takes it by itself; every other optimizer is asked after it.
         """
         options = [[group[name] for name in _OPTIONS] for group in self._optimizer.param_groups if "momentum" in group]
-        facts = [parameter.data_ptr() for parameter in parameters.values()], options
+        held = [id(parameter) for parameter in self._parameters()]
+        facts = [parameter.data_ptr() for parameter in parameters.values()], options, held, self._is_hooked
         if self._descent[0] != facts:
             self._descent = facts, self._find_descent(parameters)
         return self._descent[1]
+
+    @property
+    def _is_hooked(self) -> bool:
+        return bool(self._optimizer._optimizer_step_pre_hooks or self._optimizer._optimizer_step_post_hooks)
 
     def _parameters(self) -> Iterator[Tensor]:
         for group in self._optimizer.param_groups:
@@ -60,8 +65,7 @@ class Update:
 
     def _find_descent(self, parameters: Mapping[str, nn.Parameter]) -> "Descent | None":
         optimizer = self._optimizer
-        hooked = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
-        if type(optimizer) is not torch.optim.SGD or hooked:
+        if type(optimizer) is not torch.optim.SGD or self._is_hooked:
             return None
         rates = {}
         for group in optimizer.param_groups:

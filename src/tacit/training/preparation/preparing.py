@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from tacit.core.randomness import Randomness
 from tacit.datasets import DataSet, Split
+from tacit.datasets.blocks import in_blocks
 from tacit.ledger import Account, Reservation, unlimited
 from tacit.plan import DPSGD
 from tacit.plan.preparation import Preparation
@@ -54,13 +55,8 @@ def prepare(
 
 @torch.no_grad()
 def apply(transform: nn.Module, inputs: Tensor) -> Tensor:
-    """The map on all inputs, in chunks and in evaluation mode."""
-    transform.eval()
-    first = transform(inputs[:_CHUNK])
-    results: Tensor = first.new_empty(len(inputs), *first.shape[1:])
-    for start in range(0, len(inputs), _CHUNK):
-        results[start : start + _CHUNK] = transform(inputs[start : start + _CHUNK])
-    return results
+    """The map on all inputs, in blocks and in evaluation mode; what becomes of one does not depend on their number."""
+    return in_blocks(transform.eval(), inputs, _CHUNK)
 
 
 def prepared(dataset: DataSet, transform: nn.Module) -> DataSet:

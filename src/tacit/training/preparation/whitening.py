@@ -85,9 +85,9 @@ class ChannelWhitening:
     where E is symmetric and its entries on and above the diagonal are independent: :math:`N(0, z^2)` on it,
     :math:`N(0, z^2/2)` above. Over a **public** N that is :math:`V \mathrm{diag}(\lambda) V^\top`, and inputs become
     :math:`V \mathrm{diag}(\max(\lambda, f))^{-a/2} V^\top x` at every place, scaled to the length :math:`\sqrt d`. The
-    floor :math:`f = z \sqrt{2K} / N` is about the largest eigenvalue of the noise: what is below it cannot be told from
-    noise, and is left in the proportions it had. With a = 1 all directions above it get the same variance; less leaves
-    those that vary most a larger share.
+    floor :math:`f = z \sqrt{2K} / N` (times :math:`\sqrt B`, see below) is about the largest eigenvalue of the noise:
+    what is below it cannot be told from noise, and is left in the proportions it had. With a = 1 all directions above
+    it get the same variance; less leaves those that vary most a larger share.
 
     **Sensitivity.** The statistic is the vector of the entries on the diagonal and :math:`\sqrt 2` times those above.
     One record moves it by the Frobenius norm of its matrix, which has no negative eigenvalue:
@@ -159,7 +159,10 @@ class ChannelWhitening:
             return ((channels, torch.Size(input_shape).numel() // channels),)
         expected = sum(channels * places for channels, places in self.kinds)
         if torch.Size(input_shape).numel() != expected:
-            raise InputError(f"kinds={self.kinds!r}: hold {expected} numbers, and inputs have shape {input_shape}.")
+            raise InputError(
+                f"kinds={self.kinds!r}: hold {expected} numbers, and inputs have shape {input_shape}. Give channels "
+                "and places of each kind as the features have them."
+            )
         return self.kinds
 
     def describe(self) -> str:

@@ -1,0 +1,86 @@
+"""A step as one launch: whose sums get the noise, and what may not be captured. Graphs are stood in for on the CPU."""
+
+import pytest
+import torch
+from torch import nn
+
+from tacit.training.captured_step import CapturedStep
+from tacit.training.update import Update
+
+LOTS = {"first": 100.0, "second": -100.0}
+
+
+class StandInNoise:
+    """Adds a thousandth to what it is pointed to and divides by ten, when a graph runs it."""
+
+    launches = True
+
+    def __init__(self):
+        self.table, self.launched = object(), []
+
+    def point_to(self, sums, descent=None):
+        self.at, self.descent = sums, descent
+
+    def launch(self, key):
+        self.launched.append(self.table)
+
+    def run(self):
+        for value in self.at.values():
+            value.add_(0.001).div_(10)
+
+
+class StandInGrad:
+    """Several programs, each with memory of its own, which ``finish`` sees once."""
+
+    compiles = True
+
+    def __init__(self, parameter, noise):
+        self.parameters, self._noise, self._programs = {"w": parameter}, noise, {}
+
+    def complete(self, sums):
+        return sums
+
+    def captured(self, batch, mask, finish):
+        known = self._programs.get(batch)
+        if known is None or known[0] != finish:
+            memory = {"w": torch.zeros(1)}
+            self._programs[batch] = finish, memory, finish(memory, None)
+        _, memory, finished = self._programs[batch]
+
+        def launch(key):
+            memory["w"].fill_(LOTS[batch])
+            self._noise.run()
+
+        return launch, finished
+
+
+@pytest.fixture
+def step():
+    parameter, noise = nn.Parameter(torch.zeros(1)), StandInNoise()
+    captured = CapturedStep(StandInGrad(parameter, noise), noise, Update(torch.optim.Adam([parameter])))
+    captured._tried = True
+    return captured, parameter, noise
+
+
+def test_every_program_gets_its_own_noise(step):
+    captured, parameter, _ = step
+    for lot in ("first", "second", "first", "first", "second", "first"):
+        captured.prepare(lot, None)(bytes(32))
+        assert parameter.grad.item() == pytest.approx((LOTS[lot] + 0.001) / 10)
+
+
+def test_another_table_of_noise_is_captured_anew(step):
+    captured, _, noise = step
+    captured.prepare("first", None)(bytes(32))
+    captured.prepare("first", None)(bytes(32))
+    assert len(noise.launched) == 1
+    noise.table = object()
+    captured.prepare("first", None)(bytes(32))
+    assert noise.launched[-1] is noise.table
+
+
+def test_nothing_is_prepared_where_nothing_is_compiled(step):
+    captured, _, _ = step
+    captured._grad.compiles = False
+    assert not captured.is_possible
+    assert captured.prepare("first", None) is None

@@ -1,0 +1,45 @@
+"""The optimizer's update: when plain descent may be taken for it, and gradients that are given up."""
+
+import torch
+from torch import nn
+
+from tacit.training.update import Update
+
+
+def parameters():
+    return {name: nn.Parameter(torch.zeros(2)) for name in ("a", "b")}
+
+
+def test_plain_descent_is_seen():
+    given = parameters()
+    descent = Update(torch.optim.SGD(given.values(), lr=0.1)).descent(given)
+    assert [(name, rate) for name, (_, rate) in descent.items()] == [("a", 0.1), ("b", 0.1)]
+
+
+def test_a_hook_that_comes_later_ends_it():
+    given = parameters()
+    optimizer = torch.optim.SGD(given.values(), lr=0.1)
+    update = Update(optimizer)
+    assert update.descent(given) is not None
+    handle = optimizer.register_step_post_hook(lambda *_: None)
+    assert update.descent(given) is None
+    handle.remove()
+    assert update.descent(given) is not None
+
+
+def test_a_parameter_that_leaves_the_optimizer_ends_it():
+    given = parameters()
+    optimizer = torch.optim.SGD(given.values(), lr=0.1)
+    update = Update(optimizer)
+    assert update.descent(given) is not None
+    optimizer.param_groups[0]["params"].pop()
+    assert update.descent(given) is None
+
+
+def test_gradients_are_given_up_outside_the_optimizer_too():
+    given = parameters()
+    update = Update(torch.optim.SGD([given["a"]], lr=0.1))
+    for parameter in given.values():
+        parameter.grad = torch.ones(2)
+    update.drop_gradients(given)
+    assert all(parameter.grad is None for parameter in given.values())
