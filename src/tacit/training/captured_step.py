@@ -1,5 +1,6 @@
 """A step as one launch: clipped sum, noise, division and update in one CUDA graph."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.device_noise import key_tensor
+from tacit.core.noise_table import NoiseTable
 from tacit.gradients import ClippedGrad
 from tacit.gradients.tracing import Batch
 from tacit.mechanisms import StepNoise
@@ -26,7 +28,7 @@ class CapturedStep:
 
     def __init__(self, grad: ClippedGrad, noise: StepNoise, update: Update) -> None:
         self._grad, self._noise, self._update = grad, noise, update
-        self._finish: functools.partial[dict[str, Tensor]] = functools.partial(_finish, grad, noise, None)
+        self._finish = _Finish(grad, noise, None)
         self._tried, self._given_up = False, False
 
     @property
@@ -42,8 +44,8 @@ class CapturedStep:
         """The launch for this lot, or None where the ordinary way must be taken. It draws no noise by itself."""
         if not self.is_possible:
             return None
-        if self._finish.args[-1] is not self._noise.table:  # a graph reads the table that it was captured with
-            self._finish = functools.partial(_finish, self._grad, self._noise, self._noise.table)
+        if self._finish.table is not self._noise.table:
+            self._finish = _Finish(self._grad, self._noise, self._noise.table)
         try:
             captured = self._grad.captured(batch, mask, self._finish)
         except torch.OutOfMemoryError:
@@ -62,11 +64,16 @@ class CapturedStep:
             self._update.place(parameters, sums)
 
 
-def _finish(
-    grad: ClippedGrad, noise: StepNoise, table: object, sums: dict[str, Tensor], key: Tensor
-) -> dict[str, Tensor]:
-    """What is captured after the sums, with the noise's table as it is; the key is there with every launch."""
-    del table
-    completed = grad.complete(sums)
-    noise.launch(key)
-    return completed
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Finish:
+    """What is captured after the sums; another one, and captured anew, for another table, since graphs read tables."""
+
+    grad: ClippedGrad
+    noise: StepNoise
+    table: NoiseTable | None
+
+    def __call__(self, sums: dict[str, Tensor], key: Tensor) -> dict[str, Tensor]:
+        """The completed sums, with noise once the graph has run; the key is there with every launch."""
+        completed = self.grad.complete(sums)
+        self.noise.launch(key)
+        return completed
