@@ -52,6 +52,12 @@ def changed(knobs: Any, settings: Mapping[str, str]) -> Any:
     return dataclasses.replace(knobs, **values)
 
 
+def with_given(level: Level, knobs: Any) -> Level:
+    """The level, with what the knobs of the same names say where they are not left open."""
+    given = {field.name: getattr(knobs, field.name, None) for field in dataclasses.fields(level)}  # type: ignore[arg-type]
+    return dataclasses.replace(level, **{name: value for name, value in given.items() if value is not None})  # type: ignore[type-var]
+
+
 def nearest(levels: Mapping[float, Level], epsilon: float) -> Level:
     """What was chosen for this epsilon, or for the nearest one by ratio."""
     check_positive("epsilon", epsilon)

@@ -21,7 +21,7 @@ from tacit.models.scatternet import linear_from_zero
 from tacit.plan import Preparation
 from tacit.recipes.colour_images import DATASET
 from tacit.recipes.fixed_features import named_features, side_by_side
-from tacit.recipes.knobs import nearest
+from tacit.recipes.knobs import nearest, with_given
 from tacit.recipes.noise_prior_cifar10 import SOURCE as PRIOR_SOURCE
 from tacit.recipes.noise_prior_cifar10 import prior_folder
 from tacit.recipes.recipe import DELTA, Configuration, Published, Recipe
@@ -71,9 +71,7 @@ class Knobs:
 
 def configure(knobs: Knobs) -> Configuration:
     """The run for these knobs."""
-    level = nearest(_LEVELS, knobs.epsilon)
-    given = {field.name: getattr(knobs, field.name) for field in dataclasses.fields(level)}
-    level = dataclasses.replace(level, **{name: value for name, value in given.items() if value is not None})
+    level = with_given(nearest(_LEVELS, knobs.epsilon), knobs)
     features = named_features(knobs.features)
     kinds = tuple(kind.kind for kind in features)
     size = sum(channels * places for channels, places in kinds)

@@ -20,7 +20,7 @@ from tacit.core.validation import check_choice
 from tacit.datasets.locating import cache_folder
 from tacit.models.wide_resnet import WideResNet
 from tacit.recipes.colour_images import DATASET, half_precision_loss, random_views
-from tacit.recipes.knobs import nearest
+from tacit.recipes.knobs import nearest, with_given
 from tacit.recipes.recipe import DELTA, OWN, PUBLISHED, RECALIBRATED, Configuration, Published, Readout, Recipe
 from tacit.recipes.scale_cifar10 import examples_at_once
 from tacit.training.noise_prior import NoisePrior, load_prior, pretrain_on_noise
@@ -134,9 +134,7 @@ def _level(knobs: Knobs) -> _Level:
     if knobs.setting == PUBLISHED and knobs.epsilon not in levels:
         known = ", ".join(f"{epsilon:g}" for epsilon in levels)
         raise InputError(f"epsilon={knobs.epsilon:g}: the published noise is for {known}. Set another setting.")
-    level = nearest(levels, knobs.epsilon)
-    names = ("readout_steps", "readout_rate", "steps", "learning_rate", "multiplicity", "average")
-    return dataclasses.replace(level, **{name: value for name in names if (value := getattr(knobs, name)) is not None})
+    return with_given(nearest(levels, knobs.epsilon), knobs)
 
 
 RECIPE = Recipe(

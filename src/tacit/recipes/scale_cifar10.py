@@ -20,7 +20,7 @@ from tacit.core.errors import InputError
 from tacit.core.validation import check_choice
 from tacit.models.wide_resnet import Order, wide_resnet
 from tacit.recipes.colour_images import DATASET, half_precision_loss, random_views
-from tacit.recipes.knobs import nearest
+from tacit.recipes.knobs import nearest, with_given
 from tacit.recipes.recipe import DELTA, OWN, PUBLISHED, RECALIBRATED, Configuration, Published, Recipe
 from tacit.training.optimizers import schedule_factor
 from tacit.training.views import over_views
@@ -116,13 +116,7 @@ def _level(knobs: Knobs) -> _Level:
     if knobs.setting == PUBLISHED and knobs.epsilon not in levels:
         known = ", ".join(f"{epsilon:g}" for epsilon in levels)
         raise InputError(f"epsilon={knobs.epsilon:g}: the paper has {known}. Set one of them, or another setting.")
-    level = nearest(levels, knobs.epsilon)
-    changes = {
-        name: value
-        for name in ("steps", "multiplicity", "learning_rate", "average", "shortcut")
-        if (value := getattr(knobs, name)) is not None
-    }
-    return dataclasses.replace(level, **changes)
+    return with_given(nearest(levels, knobs.epsilon), knobs)
 
 
 RECIPE = Recipe(

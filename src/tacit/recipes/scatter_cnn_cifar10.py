@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tacit.clipping import Flat
 from tacit.models.scatternet import opponent_scattering, scatter_cnn
 from tacit.recipes.colour_images import DATASET, half_precision_loss
-from tacit.recipes.knobs import nearest
+from tacit.recipes.knobs import nearest, with_given
 from tacit.recipes.recipe import DELTA, Configuration, Published, Recipe
 from tacit.recipes.scatter_linear import centred_and_whitened
 from tacit.recipes.tramer2021 import SOURCE
@@ -81,9 +81,7 @@ class Knobs:
 
 def configure(knobs: Knobs) -> Configuration:
     """The run for these knobs: features of both sides, centred and whitened, then the network."""
-    level = nearest(_LEVELS, knobs.epsilon)
-    given = {field.name: getattr(knobs, field.name) for field in dataclasses.fields(level)}
-    level = dataclasses.replace(level, **{name: value for name, value in given.items() if value is not None})
+    level = with_given(nearest(_LEVELS, knobs.epsilon), knobs)
     return Configuration(
         dataset=DATASET,
         model=_over_sides,
