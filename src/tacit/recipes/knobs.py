@@ -5,13 +5,17 @@ import math
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tacit.core.errors import InputError
 from tacit.core.validation import check_positive
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 _SHORT = {"lr": "learning_rate", "noise": "noise_multiplier", "lot": "batch_size", "lot_size": "batch_size"}
 Level = TypeVar("Level")
+Record = TypeVar("Record", bound="DataclassInstance")
 _READERS: Mapping[type, Callable[[str], Any]] = {float: float, int: int, str: str}
 
 
@@ -52,10 +56,10 @@ def changed(knobs: Any, settings: Mapping[str, str]) -> Any:
     return dataclasses.replace(knobs, **values)
 
 
-def with_given(level: Level, knobs: Any) -> Level:
+def with_given(level: Record, knobs: Any) -> Record:
     """The level, with what the knobs of the same names say where they are not left open."""
-    given = {field.name: getattr(knobs, field.name, None) for field in dataclasses.fields(level)}  # type: ignore[arg-type]
-    return dataclasses.replace(level, **{name: value for name, value in given.items() if value is not None})  # type: ignore[type-var]
+    given = {field.name: getattr(knobs, field.name, None) for field in dataclasses.fields(level)}
+    return dataclasses.replace(level, **{name: value for name, value in given.items() if value is not None})
 
 
 def nearest(levels: Mapping[float, Level], epsilon: float) -> Level:

@@ -9,7 +9,8 @@ account, in place of a normalisation; noise is found by privacy loss distributio
 - ``noise-linear-cifar10``: filters made of patches of dead leaves, images of a random process, and the maps of a
   network that learned from such images (`noise_prior_cifar10`). No real image has shaped them either.
 
-All was chosen on held-out training examples for each level of epsilon; an epsilon between takes the nearest level's.
+Features, whitening and learning rates were chosen on held-out training examples, the latter for each level of epsilon
+and for all lines alike; an epsilon between takes the nearest level's.
 """
 
 import dataclasses
@@ -19,7 +20,7 @@ from collections.abc import Mapping
 from tacit.clipping import Flat
 from tacit.models.scatternet import linear_from_zero
 from tacit.plan import Preparation
-from tacit.recipes.colour_images import DATASET
+from tacit.recipes.colour_images import DATASET, Level
 from tacit.recipes.fixed_features import named_features, side_by_side
 from tacit.recipes.knobs import nearest, with_given
 from tacit.recipes.noise_prior_cifar10 import SOURCE as PRIOR_SOURCE
@@ -33,21 +34,11 @@ from tacit.training.preparation.whitening import Kind
 _CLIP_SHARE = 0.1  # of the length of an image's features
 
 
-@dataclasses.dataclass(frozen=True)
-class _Level:
-    """What was chosen for an epsilon; ``learning_rate`` is that for features of length 1."""
-
-    batch_size: int
-    steps: int
-    learning_rate: float
-    preparation_noise: float
-
-
-_LEVELS: Mapping[float, _Level] = {
-    1.0: _Level(batch_size=16384, steps=200, learning_rate=160.0, preparation_noise=20.0),
-    2.0: _Level(batch_size=16384, steps=200, learning_rate=320.0, preparation_noise=12.0),
-    3.0: _Level(batch_size=16384, steps=200, learning_rate=320.0, preparation_noise=10.0),
-    8.0: _Level(batch_size=16384, steps=200, learning_rate=640.0, preparation_noise=5.0),
+_LEVELS: Mapping[float, Level] = {  # learning rates are those for features of length 1
+    1.0: Level(batch_size=16384, steps=200, learning_rate=160.0, preparation_noise=20.0),
+    2.0: Level(batch_size=16384, steps=200, learning_rate=320.0, preparation_noise=12.0),
+    3.0: Level(batch_size=16384, steps=200, learning_rate=320.0, preparation_noise=10.0),
+    8.0: Level(batch_size=16384, steps=200, learning_rate=640.0, preparation_noise=5.0),
 }
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tacit.clipping import Flat
 from tacit.models.scatternet import opponent_scattering, scatter_cnn
-from tacit.recipes.colour_images import DATASET, half_precision_loss
+from tacit.recipes.colour_images import DATASET, Level, half_precision_loss
 from tacit.recipes.knobs import nearest, with_given
 from tacit.recipes.recipe import DELTA, Configuration, Published, Recipe
 from tacit.recipes.scatter_linear import centred_and_whitened
@@ -45,27 +45,17 @@ class OverSides(nn.Module):
         return logits.view(len(features), 2, logits.shape[1]).mean(dim=1)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Level:
-    """What was chosen for an epsilon."""
-
-    batch_size: int
-    steps: int
-    learning_rate: float
-    preparation_noise: float
-
-
-_LEVELS: Mapping[float, _Level] = {
-    1.0: _Level(batch_size=8192, steps=400, learning_rate=4.0, preparation_noise=20.0),
-    2.0: _Level(batch_size=8192, steps=400, learning_rate=4.0, preparation_noise=12.0),
-    3.0: _Level(batch_size=8192, steps=500, learning_rate=4.0, preparation_noise=10.0),
-    8.0: _Level(batch_size=8192, steps=800, learning_rate=4.0, preparation_noise=5.0),
+_LEVELS: Mapping[float, Level] = {  # a start: not compared with others yet
+    1.0: Level(batch_size=8192, steps=400, learning_rate=4.0, preparation_noise=20.0),
+    2.0: Level(batch_size=8192, steps=400, learning_rate=4.0, preparation_noise=12.0),
+    3.0: Level(batch_size=8192, steps=500, learning_rate=4.0, preparation_noise=10.0),
+    8.0: Level(batch_size=8192, steps=800, learning_rate=4.0, preparation_noise=5.0),
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Knobs:
-    """What may be changed; None is what was chosen for this epsilon."""
+    """What may be changed; None is what the level of this epsilon has."""
 
     epsilon: float = 3.0
     batch_size: int | None = None

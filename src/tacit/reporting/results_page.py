@@ -26,6 +26,7 @@ iterate or its moving average after a fixed number of steps, nothing chosen on t
 really ran, by privacy loss distributions (PLD), with every preparation of the data in it. *published* settings have the
 paper's noise; their epsilon under the paper's own accountant stands beside. *recalibrated* ones have the least noise
 that PLD allows at the same epsilon. Accuracies are means over seeds ± standard deviation, in percent of the test set.
+Seconds are those that passed, often with other runs on the same machine: alone a row takes less.
 PATE and Private-kNN also learn from public inputs without labels, nine tenths of the test set, and are tested on the
 rest; an epsilon of *these votes* depends on how teachers agreed, and would be private in earnest.
 """
