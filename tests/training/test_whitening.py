@@ -16,7 +16,7 @@ from tacit.core.errors import InputError
 from tacit.mechanisms import Gaussian
 from tacit.plan import DPSGD
 from tacit.training import prepare
-from tacit.training.preparation import Centring, ChannelWhitening
+from tacit.training.preparation import Centring, ChannelWhitening, apply
 from tacit.training.preparation.rows import symmetric_matrix, upper_triangle
 
 KINDS = [Centring, ChannelWhitening]
@@ -261,6 +261,21 @@ def test_directions_below_the_noise_are_not_blown_up(power):
     floor = math.sqrt(6) / 100
     due = torch.diag(torch.tensor([0.5, floor, floor], dtype=torch.float64) ** (-power / 2))
     torch.testing.assert_close(matrix, due, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [0, 1, 256, 300])
+def test_maps_always_see_blocks_of_one_size(count):
+    # Libraries choose their algorithm by the number of rows: a record more must not move the others' last digits.
+    sizes = []
+
+    class Doubled(torch.nn.Module):
+        def forward(self, rows):
+            sizes.append(len(rows))
+            return 2 * rows
+
+    inputs = rand(count, 3)
+    assert torch.equal(apply(Doubled(), inputs), 2 * inputs)
+    assert set(sizes) == {256}
 
 
 def test_pitfall_01_the_divisor_is_public():
