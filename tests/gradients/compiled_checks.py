@@ -1,17 +1,13 @@
 """A model, its batches and the comparison with the eager step, for the compiled step. Not a test file itself."""
 
-import pytest
+import time
+
 import torch
 from torch import Tensor, nn
 
 from tacit.gradients import ClippedGrad, ClippedSum, clipped_grad
 
 BOUND = 0.5
-# torch's compiler imports parts of torch that warn.
-COMPILER_WARNINGS = [
-    pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*"),
-]
 
 
 class Network(nn.Module):
@@ -69,3 +65,10 @@ def check_against_eager(grad: ClippedGrad, *batch: Tensor, mask: Tensor | None =
 def graph_itself(trace, inputs, *, apart):
     """In the place of a program: the traced graph, which runs operation by operation."""
     return lambda arguments: list(trace.graph(*arguments))
+
+
+def wait_for_programs(grad: ClippedGrad) -> None:
+    """Returns when everything that is compiled in the background is ready, or has failed."""
+    for program in grad._engine._programs.values():
+        while not program.compilation.ready and program.compilation.failure is None:
+            time.sleep(0.01)

@@ -10,7 +10,6 @@ import pytest
 import torch
 from compiled_checks import (
     BOUND,
-    COMPILER_WARNINGS,
     a_network,
     check_against_eager,
     check_equal,
@@ -18,6 +17,7 @@ from compiled_checks import (
     eager_twin,
     images,
     squares,
+    wait_for_programs,
 )
 from torch import nn
 
@@ -25,7 +25,6 @@ from tacit.clipping import Flat
 from tacit.gradients import ClippedGrad, clipped_grad, compiled_engine, compiling
 from tacit.gradients.compiling import can_compile
 
-pytestmark = COMPILER_WARNINGS
 needs_compiler = pytest.mark.skipif(not can_compile(torch.device("cpu")), reason="no compiler for C++")
 
 
@@ -160,8 +159,7 @@ def test_dropout_in_the_background(monkeypatch):
         assert bool(torch.isfinite(grad(x).unsafe_norms).all())
         assert grad.compilation.startswith("eager")
     start.set()
-    (found,) = grad._engine._programs.values()
-    found.compilation._thread.join()
+    wait_for_programs(grad)
     grad(x)
     outs = [grad(x) for _ in range(4)]
     assert grad.compilation == "compiled"

@@ -5,7 +5,7 @@ import time
 
 import pytest
 import torch
-from compiled_checks import BOUND, COMPILER_WARNINGS, a_network, check_equal, cross_entropy, eager_twin, images
+from compiled_checks import BOUND, a_network, check_equal, cross_entropy, eager_twin, images
 from torch import nn
 from torch._inductor.loop_body import InterpreterShim
 
@@ -14,7 +14,6 @@ from tacit.gradients import ClippedGrad, clipped_grad, compiling
 from tacit.gradients.compiling import can_compile
 
 pytestmark = [
-    *COMPILER_WARNINGS,
     pytest.mark.skipif(not can_compile(torch.device("cpu")), reason="no compiler for C++"),
 ]
 

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from compiled_checks import (
-    COMPILER_WARNINGS,
     Network,
     a_network,
     check_against_eager,
@@ -18,8 +17,6 @@ from torch import Tensor, nn
 from tacit.clipping import Flat, PerLayer
 from tacit.gradients import clipped_grad, compiled_engine
 from tacit.gradients.batches import Rows
-
-pytestmark = COMPILER_WARNINGS
 
 
 @pytest.mark.parametrize("clipping", [Flat(0.3), Flat(1e9), PerLayer(0.4)], ids=repr)

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from compiled_checks import (
-    COMPILER_WARNINGS,
     a_network,
     check_equal,
     cross_entropy,
@@ -15,8 +14,6 @@ from torch import Tensor, nn
 
 from tacit.clipping import Flat
 from tacit.gradients import compiling
-
-pytestmark = COMPILER_WARNINGS
 
 
 def spoil(change):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from compiled_checks import BOUND, COMPILER_WARNINGS, check_equal, eager_twin, squares
+from compiled_checks import BOUND, check_equal, eager_twin, squares, wait_for_programs
 from torch import Tensor, nn
 
 from tacit.clipping import Flat
@@ -10,8 +10,6 @@ from tacit.core.errors import UnsupportedError
 from tacit.gradients import clipped_grad, compiled_engine, compiling
 from tacit.gradients.compiled_engine import CompiledEngine
 from tacit.gradients.compiling import can_compile
-
-pytestmark = COMPILER_WARNINGS
 
 
 class Branching(nn.Module):
@@ -59,8 +57,7 @@ def test_a_compilation_that_fails_leaves_the_eager_step(traced, monkeypatch, wai
     grad, x = traced(nn.Linear(4, 3), wait=wait), torch.randn(5, 4)
     for _ in range(3):
         check_equal(grad(x), eager_twin(grad)(x))
-        for found in grad._engine._programs.values():
-            found.compilation._thread.join()
+        wait_for_programs(grad)
     assert grad.compilation == "eager, because it could not be compiled: the compiler broke"
 
 

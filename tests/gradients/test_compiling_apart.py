@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from compiled_checks import BOUND, COMPILER_WARNINGS, a_network, check_against_eager, cross_entropy, images
+from compiled_checks import BOUND, a_network, check_against_eager, cross_entropy, images
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tacit.clipping import Flat
@@ -16,7 +16,6 @@ from tacit.gradients.compiling_apart import can_compile_apart, compile_apart
 
 CPU = torch.device("cpu")
 pytestmark = [
-    *COMPILER_WARNINGS,
     pytest.mark.skipif(not can_compile(CPU) or sys.platform != "linux", reason="no compiler for C++ on Linux"),
 ]
 

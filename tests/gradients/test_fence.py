@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from compiled_checks import COMPILER_WARNINGS
 from torch import Tensor
 from torch._inductor.utils import run_and_get_code
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -10,7 +9,6 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from tacit.gradients.compiling import can_compile
 from tacit.gradients.settling import settle_, settled
 
-pytestmark = COMPILER_WARNINGS
 NORMS, ROWS = torch.rand(64, 1, dtype=torch.float64), torch.rand(64, 7)
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from compiled_checks import COMPILER_WARNINGS, a_network, check_against_eager, cross_entropy, images
+from compiled_checks import a_network, check_against_eager, cross_entropy, images
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from layer_cases import CASES, EXAMPLES, Case, squared_outputs
@@ -18,7 +18,7 @@ from tacit.gradients.compiling import can_compile
 from tacit.gradients.losses import trainable
 
 # torch says once that uneven "same" padding copies the input.
-pytestmark = [pytest.mark.filterwarnings("ignore:Using padding='same'"), *COMPILER_WARNINGS]
+pytestmark = [pytest.mark.filterwarnings("ignore:Using padding='same'")]
 
 TOLERANCE = 1e-9
 MARGIN = 1 + 2.0**-20  # by which norms are raised, for rounding

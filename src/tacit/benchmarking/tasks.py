@@ -85,9 +85,9 @@ class Task:
 
     @property
     def batch(self) -> tuple[Tensor, Tensor]:
-        """The first records, as one batch."""
+        """A copy of the first records as one batch, for those who draw no lots themselves and have to hold one."""
         first, second = self.records
-        return first[: self.size.batch], second[: self.size.batch]
+        return first[: self.size.batch].clone(), second[: self.size.batch].clone()
 
     def plain_model(self) -> nn.Module:
         """The model as plain training has it."""

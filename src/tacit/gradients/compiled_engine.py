@@ -25,7 +25,7 @@ _TOLERANCE = 5e-2  # an activation next to zero may fall on its other side, and 
 _ROUGH_TOLERANCE = 0.5  # with operands cut to ten bits, gradients of deep networks differ visibly from pass to pass
 _FINE = 1e-5
 _NEGLIGIBLE = 1e-3  # of a gradient's norm
-_LOOKS = (10, 100, 1000)  # calls after which a program is compared again, the last one every so many
+_LOOKS = (10, 100, 1000, 10_000)  # calls after which a program is compared again, the last one every so many
 _SHAPES = 4  # programs at most; a lot of any other shape runs eagerly
 
 

@@ -23,7 +23,7 @@ from tacit.gradients.tidying import without_layout_copies
 from tacit.gradients.tracing import Program, Trace
 
 _ONE_AT_A_TIME = threading.Lock()
-_SPARE = 1 / 32  # of a program's memory: what splitting one block may waste
+_SPARES = (1 / 64, 1 / 16, 1 / 4)  # of a program's memory, tried in turn: what splitting one block may waste
 
 
 def can_compile(device: torch.device) -> bool:
@@ -118,13 +118,24 @@ class Replay:
         *places, seat = self._parcel.places
         arguments = [*staying, *places]
         needed = _warm_up(program, arguments)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, stream=capturing_stream(device)):
-            # Whatever the graph allocates is then cut from one block; block by block it would hold half as much again.
-            torch.empty(needed, dtype=torch.uint8, device=device)
-            self._parcel.fetch()
-            self.results = program(list(arguments))
-            self.finished = finish(self.results, seat)
+
+        def capture(spare: float) -> torch.cuda.CUDAGraph:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=capturing_stream(device)):
+                # What the graph allocates is then cut from one block; block by block it would hold half as much again.
+                torch.empty(int(needed * (1 + spare)), dtype=torch.uint8, device=device)
+                self._parcel.fetch()
+                self.results = program(list(arguments))
+                self.finished = finish(self.results, seat)
+            return graph
+
+        self._graph = capture(_SPARES[0])
+        for spare in _SPARES[1:]:
+            if _large_blocks(self._graph) <= 1:
+                break
+            self.results, self.finished = [], {}
+            self._graph.reset()
+            self._graph = capture(spare)
 
     def holds(self, value: Tensor) -> bool:
         """Whether the next call overwrites this tensor: it is one of the results, or a view of one."""
@@ -149,7 +160,14 @@ def _warm_up(program: Program, arguments: Sequence[Tensor]) -> int:
         needed = torch.cuda.max_memory_allocated(device) - before
     torch.cuda.current_stream(device).wait_stream(side)
     torch.cuda.empty_cache()
-    return int(needed * (1 + _SPARE))
+    return needed
+
+
+def _large_blocks(graph: torch.cuda.CUDAGraph) -> int:
+    """How many blocks of memory a graph holds, of those that large tensors are cut from."""
+    snapshot = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
+    pool = tuple(graph.pool())
+    return sum(block["segment_type"] == "large" and tuple(block["segment_pool_id"]) == pool for block in snapshot)
 
 
 @functools.cache
@@ -224,10 +242,10 @@ class Compilation:
     def _start(self) -> None:
         if not self._apart:
             _prepare_inductor()  # here: whoever calls modules is not to meet its tracer
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
         if self._wait:
-            self._thread.join()
+            self._run()  # by this thread: another one would have cuBLAS keep a workspace for it
+        else:
+            threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
         started = time.perf_counter()
