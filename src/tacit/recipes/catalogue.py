@@ -13,6 +13,7 @@ from tacit.recipes import (
     first_course_images,
     linear_cifar10,
     noise_prior_cifar10,
+    pate2017_votes,
     pate_images,
     scale_cifar10,
     scatter_cnn,
@@ -39,6 +40,7 @@ _ALL = (
     noise_prior_cifar10.RECIPE,
     *census_employed.RECIPES,
     *pate_images.RECIPES,
+    pate2017_votes.RECIPE,
 )
 RECIPES: Mapping[str, Recipe] = MappingProxyType({recipe.name: recipe for recipe in _ALL})
 

@@ -24,9 +24,12 @@ from tacit.pate.settings import ENSEMBLE, Choices, pate_settings
 from tacit.recipes.recipe import DELTA, Published, Recipe
 from tacit.recipes.running import TRAINING, Conditions, Progress, hold_out, provenance
 
-_2017 = "Papernot et al., Semi-supervised Knowledge Transfer for Deep Learning from Private Training Data, ICLR 2017"
+PATE_2017 = (
+    "Papernot et al., Semi-supervised Knowledge Transfer for Deep Learning from Private Training Data, ICLR 2017"
+)
 _2018 = "Papernot et al., Scalable Private Learning with PATE, ICLR 2018"
 _2020 = "Zhu, Yu, Chandraker, Wang, Private-kNN: Practical Differential Privacy for Computer Vision, CVPR 2020"
+BY_MOMENTS = "moments of the votes"
 _TICKS = 100  # of the progress bar, for each stage
 
 
@@ -111,7 +114,7 @@ def _tell(progress: Progress, seed: int, stage: str, share: float) -> None:
     progress(seed, round(_TICKS * done), _TICKS * len(STAGES), 0.0, TRAINING)
 
 
-_LNMAX = ("pate2017", "PATE, LNMax", _2017, "lnmax")
+_LNMAX = ("pate2017", "PATE, LNMax", PATE_2017, "lnmax")
 _CONFIDENT = ("pate2018", "PATE, Confident-GNMax", _2018, "confident-gnmax")
 _NEAREST = ("private-knn", "Private-kNN", _2020, "private-knn")
 
@@ -135,15 +138,15 @@ def _figure(epsilon: float, accuracy: float, queries: int, accountant: str) -> P
 
 
 _DELTAS = {"svhn": 1e-6}
-_MOMENTS, _RDP = "moments of the votes", "rdp of the votes"
+_RDP = "rdp of the votes"
 RECIPES = (
-    _recipe(_LNMAX, "mnist", 100, _figure(2.04, 0.98, 100, _MOMENTS), _figure(8.03, 0.981, 1000, _MOMENTS)),
+    _recipe(_LNMAX, "mnist", 100, _figure(2.04, 0.98, 100, BY_MOMENTS), _figure(8.03, 0.981, 1000, BY_MOMENTS)),
     _recipe(_CONFIDENT, "mnist", 640, _figure(1.97, 0.985, 640, _RDP)),
     _recipe(_NEAREST, "mnist", 200, _figure(0.47, 0.988, 735, "rdp")),
     _recipe(_LNMAX, "fashion-mnist", 100),
     _recipe(_CONFIDENT, "fashion-mnist", 640),
     _recipe(_NEAREST, "fashion-mnist", 200),
-    _recipe(_LNMAX, "svhn", 500, _figure(5.04, 0.827, 500, _MOMENTS), _figure(8.19, 0.9066, 1000, _MOMENTS)),
+    _recipe(_LNMAX, "svhn", 500, _figure(5.04, 0.827, 500, BY_MOMENTS), _figure(8.19, 0.9066, 1000, BY_MOMENTS)),
     _recipe(_CONFIDENT, "svhn", 8500, _figure(4.96, 0.916, 8500, _RDP)),
     _recipe(_NEAREST, "svhn", 2939, _figure(0.49, 0.916, 2939, "rdp")),
 )
