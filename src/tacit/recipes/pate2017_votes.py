@@ -1,16 +1,17 @@
 """What PATE's votes cost: the pair of epsilons of 2017 for 100 and for 1,000 questions, on votes much like the paper's.
 
-The paper's votes were never published, and those of good teachers cost far less. So these teachers are weak: linear
-models after one step of descent, on scattering features whose directions the public inputs decide. Their whitening and
-their steps were chosen among some thirty settings, networks and pixels among them, so that the votes cost about what
-the paper's did and the noisy answers are right at least as often. That was a choice on the test images themselves, by
-the first two partitions; the others came afterwards. What it shows is that the accountant gives the paper's pair for
-votes that agree as these do, not how good the paper's teachers were: ours are right less often each (``beside``), and
-their noisy answers more often. The accountant is that of the paper, with its eight moments, and nothing of it was
-chosen.
+The authors gave their teachers' labels away beside their code, but they are no part of this repository, and votes of
+good teachers cost far less. So these teachers are weak: linear models after one step of descent, on scattering
+features whose directions the public inputs decide. Their whitening and their steps were chosen among some thirty
+settings, networks and pixels among them, so that the votes cost about what the paper's did and the noisy answers are
+right at least as often. That was a choice on the test images themselves, by the first two partitions; the others came
+afterwards. What it shows is that the accountant gives the paper's pair for votes that agree as these do, not how good
+the paper's teachers were: ours are right less often each (``beside``), and their noisy answers more often. The
+accountant is that of the paper, with its eight moments, and nothing of it was chosen.
 
-All test images are public and asked for in the order of the file, as in the paper's code. Nobody learns from the
-answers. Every seed is a partition of its own; ``partitions`` holds what each of them gave.
+All test images are public and asked for in the order of the file; the paper's 100 questions were those that its
+student saw. Nobody learns from the answers. Every seed is a partition of its own; ``partitions`` holds what each of
+them gave.
 """
 
 import dataclasses
