@@ -29,7 +29,9 @@ _SPARES = (1 / 64, 1 / 16, 1 / 4)  # of a program's memory, tried in turn: what 
 def can_compile(device: torch.device) -> bool:
     """Whether there is a compiler for this device: Triton for GPUs, one for C++ on the CPU."""
     if device.type == "cuda":
-        return bool(torch.utils._triton.has_triton())
+        from torch.utils._triton import has_triton  # torch does not import it by itself
+
+        return bool(has_triton())
     compilers = (os.environ.get("CXX"), "g++", "clang++")
     return device.type == "cpu" and any(name and shutil.which(name) for name in compilers)
 

@@ -45,11 +45,12 @@ class OverSides(nn.Module):
         return logits.view(len(features), 2, logits.shape[1]).mean(dim=1)
 
 
-_LEVELS: Mapping[float, Level] = {  # a start: not compared with others yet
+# Rates of 1, 2, 4 and 8 were compared at epsilon 3 on held-out images, and 8 was best; nothing else was compared.
+_LEVELS: Mapping[float, Level] = {
     1.0: Level(batch_size=8192, steps=400, learning_rate=4.0, preparation_noise=20.0),
     2.0: Level(batch_size=8192, steps=400, learning_rate=4.0, preparation_noise=12.0),
-    3.0: Level(batch_size=8192, steps=500, learning_rate=4.0, preparation_noise=10.0),
-    8.0: Level(batch_size=8192, steps=800, learning_rate=4.0, preparation_noise=5.0),
+    3.0: Level(batch_size=8192, steps=500, learning_rate=8.0, preparation_noise=10.0),
+    8.0: Level(batch_size=8192, steps=800, learning_rate=8.0, preparation_noise=5.0),
 }
 
 
