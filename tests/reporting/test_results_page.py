@@ -68,6 +68,13 @@ def test_page_shows_the_figures_of_the_files(page):
         assert part in text
 
 
+def test_rows_say_what_their_command_has_set(tmp_path):
+    command = "tacit recipe run some-recipe --set epsilon=2 --set public=last --set learning_rate=0.1 --seeds 5"
+    write_result({**RESULT, "command": command}, tmp_path, [])
+    page, _ = write_results_page(tmp_path, *read_results(tmp_path), [])
+    assert "| some method | published, public last, learning rate 0.1 |" in page.read_text(encoding="utf-8")
+
+
 def test_every_figure_is_shown_and_whole(page):
     text, figures = page
     assert {figure.stem for figure in figures} == {

@@ -1,5 +1,6 @@
 """The results page: a README of tables and figures, made from result files and nothing else."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,11 @@ _OPENING = """\
 # Results
 
 Made by `tacit recipe page` from the files beside it; do not edit. Every figure: Poisson sampling as accounted, the last
-iterate or its moving average after a fixed number of steps, nothing chosen on the test set. `epsilon` is that of what
-really ran, by privacy loss distributions (PLD), with every preparation of the data in it. *published* settings have the
-paper's noise; their epsilon under the paper's own accountant stands beside. *recalibrated* ones have the least noise
-that PLD allows at the same epsilon. Accuracies are means over seeds ± standard deviation, in percent of the test set.
+iterate or its moving average after a fixed number of steps, nothing chosen on the test set unless its method says so.
+`epsilon` is that of what really ran, by privacy loss distributions (PLD), with every preparation of the data in it.
+*published* settings have the paper's noise; their epsilon under the paper's own accountant stands beside.
+*recalibrated* ones have the least noise that PLD allows at the same epsilon. Accuracies are means over seeds ± standard
+deviation, in percent of the test set.
 Seconds are those that passed, often with other runs on the same machine: alone a row takes less.
 PATE and Private-kNN also learn from public inputs without labels, nine tenths of the test set, and are tested on the
 rest; an epsilon of *these votes* depends on how teachers agreed, and would be private in earnest.
@@ -151,7 +153,7 @@ def _curves_part(measured: Sequence[Row], drawn: dict[str, str]) -> str:
         kind = _setting(row)
         if row["name"] in compared:  # with and without a guarantee, the settings of each in one figure
             kind = "without-noise" if row["epsilon"] is None else "private"
-        groups.setdefault(f"{row['name']}-{kind}".replace(", ", "-"), []).append(row)
+        groups.setdefault(re.sub("[, ]+", "-", f"{row['name']}-{kind}"), []).append(row)
     text = "## Over the epochs\n"
     for group, rows in groups.items():
         name = f"{group}-epochs"
@@ -164,8 +166,8 @@ def _curves_part(measured: Sequence[Row], drawn: dict[str, str]) -> str:
 def _curve_line(row: Row) -> str:
     if row["epsilon"] is not None:
         return f"{_setting(row)}, epsilon {row['epsilon']:.3g}"
-    rate = row.get("training", {}).get("learning_rate")
-    return _setting(row) if rate is None else f"{_setting(row)}, learning rate {rate:g}"
+    setting, rate = _setting(row), row.get("training", {}).get("learning_rate")
+    return setting if rate is None or "learning rate" in setting else f"{setting}, learning rate {rate:g}"
 
 
 def _deltas_part(measured: Sequence[Row], drawn: dict[str, str]) -> str:
@@ -242,9 +244,14 @@ def _epsilon(row: Row) -> str:
 
 
 def _setting(row: Row) -> str:
-    """The setting, and on which inputs where a recipe has several."""
-    inputs = row["knobs"].get("inputs")
-    return str(row["knobs"].get("setting", "ours")) + ("" if inputs is None else f", {inputs}")
+    """The setting, on which inputs where a recipe has several, and what else the command has set but epsilon."""
+    setting, inputs = row["knobs"].get("setting", "ours"), row["knobs"].get("inputs")
+    others = [
+        f"{key.replace('_', ' ')} {value}"
+        for key, value in re.findall(r"--set (\w+)=(\S+)", row["command"])
+        if key not in ("epsilon", "setting", "inputs")
+    ]
+    return ", ".join([setting, *([] if inputs is None else [inputs]), *others])
 
 
 def _machine(row: Row) -> str:
