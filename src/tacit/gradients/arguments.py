@@ -19,16 +19,16 @@ def tensors_in(tree: Any) -> Iterator[Tensor]:
 
 def replaced(tree: Any, tensors: list[Tensor]) -> Any:
     """The same tree with these tensors in the place of its own, in order."""
-    remaining = iter(tensors)
+    return _replaced(tree, iter(tensors))
 
-    def walk(node: Any) -> Any:
-        if isinstance(node, Tensor):
-            return next(remaining)
-        if isinstance(node, list | tuple):
-            parts = [walk(item) for item in node]
-            return type(node)(*parts) if hasattr(node, "_fields") else type(node)(parts)
-        if isinstance(node, dict):
-            return {key: walk(value) for key, value in node.items()}
-        return node
 
-    return walk(tree)
+def _replaced(node: Any, remaining: Iterator[Tensor]) -> Any:
+    # No function within `replaced`: one that calls itself would keep the tensors until garbage is collected.
+    if isinstance(node, Tensor):
+        return next(remaining)
+    if isinstance(node, list | tuple):
+        parts = [_replaced(item, remaining) for item in node]
+        return type(node)(*parts) if hasattr(node, "_fields") else type(node)(parts)
+    if isinstance(node, dict):
+        return {key: _replaced(value, remaining) for key, value in node.items()}
+    return node
