@@ -1,4 +1,4 @@
-"""A step leaves no garbage with tensors in it: activations would stay until Python collects it, beside the next ones."""
+"""A step leaves no garbage with tensors in it: activations would stay until Python collects it, beside the next."""
 
 import gc
 
