@@ -8,13 +8,17 @@ import contextlib
 import dataclasses
 import importlib
 import json
+import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
 from tacit.benchmarking.memory import reset_resident_peak, resident_below_mib, resident_mib
+from tacit.gradients.compiling_apart import has_libraries
 
 _TIMEOUT = 300.0
 _LOOK_EVERY = 0.02  # seconds
@@ -38,7 +42,7 @@ class Memory:
 
 def memory_of(model: str, engine: str, precision: str, batch: int) -> Memory:
     """Measures a contender in a new process."""
-    command = [sys.executable, "-m", "tacit.benchmarking.alone", model, engine, precision, str(batch)]
+    command = _command(model, engine, precision, batch)
     helpers, ends = 0.0, time.monotonic() + _TIMEOUT
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
@@ -52,6 +56,33 @@ def memory_of(model: str, engine: str, precision: str, batch: int) -> Memory:
         building, peak = json.loads(printed.splitlines()[-1])
         return Memory(peak, building, helpers)
     return Memory()
+
+
+def compile_ahead(tasks: Sequence[tuple[str, str, int]], engine: str) -> None:
+    """Builds a contender for several tasks at once, a process each, where nothing was ever compiled on this machine.
+
+    One after the other would take half a minute each. Libraries stay on disk, where the contender finds them.
+
+    Args:
+        tasks: model, precision and batch of each.
+        engine: the contender's.
+    """
+    if len(tasks) < 2 or has_libraries():
+        return
+    patient = os.environ | {"OMP_WAIT_POLICY": "passive"}  # threads that wait for each other leave the cores to others
+
+    def build(task: tuple[str, str, int]) -> None:
+        model, precision, batch = task
+        quietly = subprocess.DEVNULL
+        command = _command(model, engine, precision, batch)
+        subprocess.run(command, stdout=quietly, stderr=quietly, env=patient, timeout=_TIMEOUT, check=False)
+
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        list(pool.map(build, tasks))
+
+
+def _command(model: str, engine: str, precision: str, batch: int) -> list[str]:
+    return [sys.executable, "-m", "tacit.benchmarking.alone", model, engine, precision, str(batch)]
 
 
 def _grown(model: str, engine: str, precision: str, batch: int) -> tuple[float, float] | None:

@@ -13,6 +13,7 @@ from tacit.training import Execution, Private
 
 _STEPS = 10**7  # more than a benchmark takes; nothing is calibrated for them
 _DELTA = 1e-9
+COMPILED = "tacit"
 
 
 class PrivateStep(DescribedStep):
@@ -57,7 +58,7 @@ def private_step(execution: Execution) -> Callable[[Task], Step]:
 
 
 CONTENDERS = (
-    Contender("tacit", private_step(Execution(compile=True))),  # what a long run settles on by itself, waited for
+    Contender(COMPILED, private_step(Execution(compile=True))),  # what a long run settles on by itself, waited for
     Contender("tacit-eager", private_step(Execution(compile=False)), patient=True),
     Contender("tacit-functional", private_step(Execution(engine="functional", compile=False)), patient=True),
 )

@@ -13,6 +13,7 @@ from tacit.benchmarking.growth import measure_growth
 from tacit.benchmarking.largest_batch import largest_batches
 from tacit.benchmarking.measuring import OK, Deadline, Lane, Progress, Stages, measure, silent
 from tacit.benchmarking.precision import products_in
+from tacit.benchmarking.private_steps import COMPILED
 from tacit.benchmarking.tasks import PRECISIONS, WORKLOADS, Size, Task, make_task
 from tacit.core.errors import InputError
 from tacit.core.validation import check_choice, check_count, check_positive
@@ -105,6 +106,9 @@ def benchmark_step(settings: StepSettings, progress: Progress = silent) -> dict[
     contenders = chosen(settings.engines, place)
     stages = Stages(progress, 1 + settings.growth + settings.memory + (settings.memory_limit is not None))
     deadline = Deadline.after(settings.seconds or _DEFAULT_SECONDS[place.type])
+    if place.type == "cpu" and any(contender.name == COMPILED for contender in contenders):
+        progress("compiling", 0.0)
+        alone.compile_ahead([(*task, settings.size(task[0]).batch) for task in settings.tasks()], COMPILED)
     rows = _measure_rows(settings, contenders, deadline.share(2 if settings.growth else 1), stages.next())
     if settings.memory and place.type == "cpu":
         rows = _with_resident_memory(rows, stages.next())

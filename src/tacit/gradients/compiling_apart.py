@@ -94,6 +94,12 @@ def compile_apart(graph: GraphModule, inputs: Sequence[Tensor], options: dict[st
     return _load(place)
 
 
+def has_libraries() -> bool:
+    """Whether any library lies on disk."""
+    kept = _kept_libraries()
+    return kept is not None and any(kept.iterdir())
+
+
 def _load(folder: Path) -> Program:
     (library,) = folder.glob("*.so")
     run: Program = torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1).run
