@@ -39,6 +39,20 @@ ESTIMATORS: Mapping[str, Callable[[], Any]] = MappingProxyType(
 )
 """Teachers by scikit-learn, on the features; from Python any classifier by `estimator_voters`."""
 TEACHERS = ("linear", "network", *ESTIMATORS)
+_TESTING = ("confident-gnmax", INTERACTIVE, "private-knn")
+_HEEDED_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "gamma": ("lnmax",),
+        "sigma": ("gnmax", *_TESTING),
+        "threshold": _TESTING,
+        "sigma_threshold": _TESTING,
+        "check_threshold": (INTERACTIVE,),
+        "confidence": (INTERACTIVE,),
+        "voters": ("private-knn",),
+        "sampling_rate": ("private-knn",),
+    }
+)
+"""Which aggregators each choice is for: noise that somebody asked for must not be left out in silence."""
 
 _PUBLISHED_GAMMA = 12.5  # over the number of teachers: 0.05 for the paper's 250
 _PUBLISHED_SIGMA = 0.16  # and so on, times the number of teachers: 40, 200 and 150 for 250
@@ -118,14 +132,22 @@ class Choices:
         for name in ("networks", "perceptrons", "ensemble_steps"):
             if getattr(self, name) is not None and self.student != ENSEMBLE:
                 raise InputError(f"{name}={getattr(self, name)}: is for student {ENSEMBLE} alone. Leave it out.")
-        for name in ("check_threshold", "confidence"):
-            if getattr(self, name) is not None and self.aggregator != INTERACTIVE:
-                raise InputError(f"{name}={getattr(self, name):g}: is for {INTERACTIVE} alone. Leave it out.")
+        self._check_heeded()
         if self.epsilon is not None and self.aggregator != "private-knn":
             raise InputError(
                 f"epsilon={self.epsilon:g}: sets the noise of private-knn alone. Take gamma or sigma here, or a ledger "
                 "with a budget that ends the questions."
             )
+
+    def _check_heeded(self) -> None:
+        """Refuses what the aggregator chosen would not look at."""
+        usual = {field.name: field.default for field in dataclasses.fields(self)}
+        for name, aggregators in _HEEDED_BY.items():
+            if self.aggregator not in aggregators and getattr(self, name) != usual[name]:
+                raise InputError(
+                    f"{name}={getattr(self, name):g}: is for {', '.join(aggregators)} alone, and the aggregator is "
+                    f"{self.aggregator}. Leave it out, or take another aggregator."
+                )
 
     def _check_teachers(self) -> None:
         """Refuses what the teachers chosen would not look at."""
