@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tacit.accounting import epsilon
-from tacit.core import BudgetExceededError
+from tacit.core import BudgetExceededError, InputError
 from tacit.core.privacy import Budget, Neighbours
 from tacit.core.randomness import Randomness
 from tacit.ledger import Ledger
@@ -85,6 +85,22 @@ def test_no_question_fits(account):
     book = account(0.05)
     with pytest.raises(BudgetExceededError):
         ask(SURE, range(60), LNMax(0.05), rng(), terms=Terms(book))
+    assert book.spent() == 0
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ([100, 1, 0], r"votes\[7\]: adds up to 101 with 100 teachers"),
+        ([101, -1, 0], "votes: hold -1"),
+        ([99.5, 0.5, 0], "votes: must be whole numbers"),
+    ],
+)
+def test_votes_of_which_one_person_might_move_more_than_one_are_refused_before_they_cost(account, row, message):
+    book, votes = account(1000.0), SURE.astype(float)
+    votes[7] = row
+    with pytest.raises(InputError, match=message):
+        ask(votes, range(60), LNMax(0.5), rng(), terms=Terms(book))
     assert book.spent() == 0
 
 

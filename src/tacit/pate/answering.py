@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from dp_accounting import dp_event
 
+from tacit.accounting.pate.votes import check_votes
 from tacit.core.errors import BudgetExceededError
 from tacit.core.privacy import Neighbours, PrivacyUnit
 from tacit.core.randomness import Randomness
@@ -105,8 +106,14 @@ def ask(
     answers: int | None = None,
     terms: Terms | None = None,
 ) -> Answers:
-    """Asks for these rows in their order, in one round: see `Session.ask`."""
-    return Session(votes, randomness, terms).ask(rows, aggregator, answers=answers)
+    """Asks for these rows in their order, in one round: see `Session.ask`.
+
+    Raises:
+        InputError: votes that are not those of the same number of teachers on every row: what one person moves would
+            not be known.
+        BudgetExceededError: not even the first question fits.
+    """
+    return Session(check_votes(votes), randomness, terms).ask(rows, aggregator, answers=answers)
 
 
 class Session:
