@@ -1,6 +1,7 @@
 """One record changes one teacher, and what is kept of them is not trained again."""
 
 import dataclasses
+import stat
 
 import numpy as np
 import pytest
@@ -84,6 +85,13 @@ def test_finished_teachers_are_kept_and_not_trained_again(tmp_path, monkeypatch)
     other = dataclasses.replace(training, fitting=dataclasses.replace(QUICK, steps=21))
     Teachers.train(network, data, parts, other)
     assert fitted == [1, 2, 2, 2]
+
+
+def test_kept_teachers_are_for_their_owner_alone(tmp_path):
+    folder = tmp_path / "teachers"
+    Teachers.train(network, records(), partition(90, 2), TeacherTraining(QUICK, folder=folder))
+    assert len(list(folder.iterdir())) == 2
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 def test_a_teacher_that_diverges_is_trained_again_and_else_never_votes():

@@ -30,7 +30,7 @@ class TeacherTraining:
         at_once: how many are trained together; memory grows with it, and results depend on it by rounding alone.
         seed: of first weights and the order of records.
         folder: where finished teachers are kept, so that a crash costs only those that were in work. Its content is
-            private. None keeps nothing.
+            private: a folder that is made here is for its owner alone. None keeps nothing.
     """
 
     fitting: Fitting = dataclasses.field(default_factory=Fitting)
@@ -141,7 +141,7 @@ class _Job:
     def _keep(self, stack: Stack, place: int) -> None:
         path = self._path(place)
         if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             unfinished = path.with_suffix(".part")
             save_file({name: value.contiguous() for name, value in stack.state(place).items()}, unfinished)
             unfinished.replace(path)
