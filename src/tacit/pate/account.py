@@ -32,6 +32,9 @@ def data_independent_epsilon(
 ) -> float:
     """Epsilon of all answers whatever the votes: what a ledger counts, and public.
 
+    It counts the tests and answers that there were. Where a test decides what is answered, their number depends on
+    votes and noise, so that a bound which was certain beforehand is that of all questions answered.
+
     Args:
         rounds: what was asked, and how it was answered.
         delta, neighbours: of the guarantee.

@@ -88,7 +88,7 @@ class PrivateKNN:
 
         Args:
             records: features ``[records, numbers]`` and labels of the private records. The feature map must be public.
-                A record whose features are not finite is as far from every question as can be.
+                A record whose features are not finite is at a right angle to every question.
             questions: features of the public inputs, ``[questions, numbers]``.
             rows: which of the questions will be asked.
             classes: how many there are.
