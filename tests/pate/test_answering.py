@@ -10,7 +10,7 @@ from tacit.core import BudgetExceededError, InputError
 from tacit.core.privacy import Budget, Neighbours
 from tacit.core.randomness import Randomness
 from tacit.ledger import Ledger
-from tacit.pate import ConfidentGNMax, GNMax, LNMax
+from tacit.pate import ConfidentGNMax, GNMax, LNMax, answering
 from tacit.pate.answering import Answers, Session, Terms, ask
 from tacit.pate.selection import random_rows
 
@@ -70,6 +70,27 @@ def test_the_budget_ends_the_questions_and_holds(account, aggregator):
     assert book.spent() == pytest.approx(epsilon(found.event(aggregator, Neighbours.ADD_REMOVE), DELTA), rel=1e-6)
     one_more = Answers(np.append(found.asked, 0), np.append(found.rows, 0), np.append(found.labels, 0), True)
     assert epsilon(one_more.event(aggregator, Neighbours.ADD_REMOVE), DELTA) > 0.9
+
+
+def test_a_budget_that_another_run_takes_away_meanwhile_leaves_what_was_answered(account, monkeypatch):
+    book, aggregator = account(1.0), ConfidentGNMax(80.0, 30.0, 10.0)
+    counts, affordable = [], answering._affordable
+
+    def then_another_spends(*arguments):
+        counts.append(affordable(*arguments))
+        if len(counts) == 2:
+            other = aggregator.answer_event(Neighbours.ADD_REMOVE)
+            with answering.reserved(other, counts[1], Terms(book, run="another")) as taken:
+                for step in range(counts[1]):
+                    taken.before_noise(step)
+        return counts[-1]
+
+    monkeypatch.setattr(answering, "_affordable", then_another_spends)
+    found = ask(TORN, range(60), aggregator, rng(), terms=Terms(book))
+    assert counts[1] > 0
+    assert len(found.asked) == counts[0] < 60
+    assert found.out_of_budget
+    assert book.spent() <= 1.0
 
 
 def test_what_was_reserved_and_not_used_goes_back(account):

@@ -154,7 +154,12 @@ class Session:
             affordable = _affordable(aggregator, len(left), still_wanted, self._terms)
             if affordable == 0 and self._asked:
                 break
-            self._ask(left[: max(affordable, 1)], aggregator, still_wanted, found)
+            try:
+                self._ask(left[: max(affordable, 1)], aggregator, still_wanted, found)
+            except BudgetExceededError:
+                if not self._asked:
+                    raise
+                break  # another run has spent it meanwhile: what was answered stays
             left = list(rows)[len(found.asked) :]
         return found.answers(out_of_budget=bool(left) and len(found.given) < wanted)
 
