@@ -161,7 +161,11 @@ class Choices:
 
 
 def pate_settings(data: DataSet, choices: Choices) -> Pate:
-    """The run that was chosen, for a data set whose tensors are where it shall run."""
+    """The run that was chosen, for a data set whose tensors are where it shall run.
+
+    The number of its training records is taken as public, as that of a named set is: private-knn has a share of them
+    as voters unless told. Where it is private, give ``voters``.
+    """
     device, large = data.train.inputs.device, _is_large_image(data)
     name = choices.model or ("norm-cnn-wide" if large else "mlp")
     aggregator = _aggregator(data, choices)
