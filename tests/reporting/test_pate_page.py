@@ -1,6 +1,7 @@
 """The page of a PATE run: what it shows, what it marks, and what a page for release never holds."""
 
 import copy
+import json
 import re
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.core import InputError
+from tacit.reporting import write_report
 from tacit.reporting.pate_figures import accuracy_by_gamma, agreement, epsilon_over_queries, gap_against_noise
 from tacit.reporting.pate_page import PRIVATE_MARK, render_pate, write_pate_page
 from tacit.reporting.pate_record import read_pate_record
@@ -183,3 +185,11 @@ def test_the_page_is_written_or_the_folder_is_named(tmp_path):
     assert page.read_text(encoding="utf-8") == render_pate(record(), public=True)
     with pytest.raises(InputError, match=r"no/such/page.html.*cannot be written"):
         write_pate_page(record(), tmp_path / "no" / "such" / "page.html")
+
+
+def test_the_page_for_release_is_written_again_from_a_runs_folder(tmp_path):
+    """Also where somebody has put what votes say into the record."""
+    (tmp_path / "run.json").write_text(json.dumps({**record(), "schema": 1}), encoding="utf-8")
+    page = write_report(tmp_path)
+    assert page == tmp_path / "report.html"
+    assert page.read_text(encoding="utf-8") == render_pate(record(), public=True)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from tacit.core.errors import InputError
 from tacit.reporting.figures import accuracy_over_steps, epsilon_by_accountant, epsilon_over_steps, error_over_steps
-from tacit.reporting.record import PLAN_KEYS, RunRecord, read_run
+from tacit.reporting.pate_page import render_pate
+from tacit.reporting.record import PLAN_KEYS, RunRecord, read_run, read_values
 from tacit.reporting.rendering import Headline, display, duration, fill, moment, write_whole
 
 
@@ -13,13 +14,14 @@ def write_report(run_folder: Path | str) -> Path:
     is.
 
     The page holds only what those files carry under whitelisted names: figures on training data are never
-    shown.
+    shown, and of a run of PATE nothing that votes without noise say.
 
     Raises:
         InputError: the folder holds no readable run, or cannot be written.
     """
     folder = Path(run_folder)
-    html = render(read_run(folder))
+    values = read_values(folder)
+    html = render_pate(values, public=True) if "teachers" in values else render(read_run(folder))
     page = folder / "report.html"
     try:
         write_whole(page, html)

@@ -98,13 +98,11 @@ class RunRecord:
     history: tuple[Point, ...]
 
 
-def read_run(folder: Path) -> RunRecord:
-    """The public record of a run folder.
+def read_values(folder: Path) -> dict[str, Any]:
+    """What ``run.json`` holds, of whichever command.
 
     Raises:
-        InputError: ``run.json`` is missing, is not JSON, comes from a newer tacit or lacks its statement, or
-            a line of ``history.jsonl`` is not JSON. A last line that was cut off when its run died is passed
-            over.
+        InputError: it is missing, is not JSON or comes from a newer tacit.
     """
     path = folder / "run.json"
     run = _read_json(path)
@@ -113,6 +111,18 @@ def read_run(folder: Path) -> RunRecord:
             f"schema={run.get('schema')!r} in {path}: this tacit reads {SCHEMA_VERSION}. "
             "Install the tacit that wrote it."
         )
+    return run
+
+
+def read_run(folder: Path) -> RunRecord:
+    """The public record of a run folder.
+
+    Raises:
+        InputError: ``run.json`` is missing, is not JSON, comes from a newer tacit or lacks its statement, or
+            a line of ``history.jsonl`` is not JSON. A last line that was cut off when its run died is passed
+            over.
+    """
+    path, run = folder / "run.json", read_values(folder)
     metrics = mapping(run.get("metrics"))
     steps_done = number(run.get("steps_done"))
     return RunRecord(
