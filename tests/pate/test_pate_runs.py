@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from tacit.core.errors import BudgetExceededError, InputError
 from tacit.core.privacy import Budget, Neighbours, PrivacyUnit
 from tacit.core.randomness import Randomness
 from tacit.datasets import DataSet, Split
-from tacit.ledger import Ledger, unlimited
+from tacit.ledger import Ledger, Rule, unlimited
 from tacit.pate import publishing
 from tacit.pate.account import data_dependent_epsilon, data_independent_epsilon, first
 from tacit.pate.aggregation import ConfidentGNMax, GNMax, LNMax
@@ -137,7 +138,7 @@ def test_teachers_and_student_take_turns(tmp_path):
     assert later.expected.shape == (20, CLASSES)
     assert result.student_accuracy > 0.9
     assert result.student_curve[-1][1] == pytest.approx(result.student_accuracy)
-    assert book.account("clouds").spent() == pytest.approx(result.epsilon_data_independent)
+    assert book.account("clouds").spent() < result.epsilon_data_independent  # as if all had been answered
     votes = result.poll.unsafe_votes
     unaware = dataclasses.replace(later, expected=None)
     own, other = (data_dependent_epsilon(votes, [first_round, last], 1e-5).unsafe_value for last in (later, unaware))
@@ -292,9 +293,41 @@ def test_a_run_publishes_its_epsilon_where_it_is_told_to():
         run_pate(clouds(), pate(aggregator=LNMax(1.0), publish_epsilon=True), Randomness())
 
 
-def book_with(place, epsilon_budget: float) -> Ledger:
+def book_with(place, epsilon_budget: float, rule: Rule = Rule.FIXED_PLAN) -> Ledger:
     budget, relation = Budget(epsilon_budget, 1e-5), Neighbours.REPLACE_ONE
-    return Ledger.create(place / "book.sqlite", dataset="clouds", budget=budget, neighbours=relation)
+    return Ledger.create(place / "book.sqlite", dataset="clouds", budget=budget, neighbours=relation, rule=rule)
+
+
+def test_what_is_certain_counts_every_question_as_answered():
+    """However many pass the test, the statement is that of all of them; without a test it is what there was."""
+    relation, asked = Neighbours.REPLACE_ONE, np.arange(10)
+    strict = ConfidentGNMax(threshold=200.0, sigma_threshold=9.0, sigma=4.0)
+    every = epsilon(event_of(strict, relation, 10, 10), 1e-5, neighbours=relation)
+    for answered in (0, 3, 10):
+        some = Round(strict, Answers(asked, asked[:answered], asked[:answered], out_of_budget=False))
+        assert data_independent_epsilon([some], 1e-5, relation) == pytest.approx(every)
+    ended = Round(strict, Answers(asked, asked[:3], asked[:3], out_of_budget=True))
+    one_more = epsilon(event_of(strict, relation, 11, 11), 1e-5, neighbours=relation)
+    assert data_independent_epsilon([ended], 1e-5, relation) == pytest.approx(one_more)
+    assert data_independent_epsilon([ended.first(4)], 1e-5, relation) < every
+    untested = Round(GNMax(4.0), Answers(asked[:4], asked[:4], asked[:4], out_of_budget=True))
+    assert data_independent_epsilon([untested], 1e-5, relation) == pytest.approx(
+        epsilon(event_of(GNMax(4.0), relation, 0, 4), 1e-5, neighbours=relation)
+    )
+
+
+def test_a_budget_that_holds_whatever_is_looked_at_bounds_the_statement(tmp_path):
+    aggregator = ConfidentGNMax(threshold=9.0, sigma_threshold=4.0, sigma=4.0)
+    plan = pate(aggregator=aggregator)
+    account = book_with(tmp_path, 8.0, Rule.ADAPTIVE).account("clouds")
+    result = run_pate(clouds(), plan, Randomness(), terms=terms_for(plan, account))
+    assert data_independent_epsilon(result.rounds, 1e-5, result.neighbours) > 8.0
+    assert result.epsilon_data_independent == 8.0
+    elsewhere = Terms(account, Neighbours.REPLACE_ONE, account.unit)
+    assert elsewhere.most(1e-5) == 8.0
+    assert elsewhere.most(1e-6) == math.inf  # the budget is none at a smaller delta
+    assert Terms(account, Neighbours.ADD_REMOVE, account.unit).most(1e-5) == math.inf
+    assert Terms().most(1e-5) == math.inf
 
 
 def test_a_published_epsilon_is_paid_for_before_its_noise_is_drawn(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from dp_accounting import ComposedDpEvent, DpEvent
+from dp_accounting import ComposedDpEvent, DpEvent, NoOpDpEvent
 
 from tacit.accounting import epsilon as event_epsilon
 from tacit.accounting.pate import (
@@ -16,31 +16,37 @@ from tacit.accounting.pate import (
 )
 from tacit.core.privacy import Neighbours
 from tacit.pate.aggregation import ConfidentGNMax, GNMax, LNMax
-from tacit.pate.answering import Round
+from tacit.pate.answering import Round, event_of
 from tacit.pate.votes import Votes
 
 _MOMENTS = 128  # beyond the eight that were published: few answers want high moments
 
 
 def event_of_rounds(rounds: Sequence[Round], neighbours: Neighbours) -> DpEvent:
-    """What all rounds cost together, whatever the votes."""
+    """What the questions and answers of all rounds cost together, whatever the votes: what a ledger has counted."""
     return ComposedDpEvent([one.answers.event(one.aggregator, neighbours) for one in rounds])
+
+
+def certain_event(rounds: Sequence[Round], neighbours: Neighbours) -> DpEvent:
+    """What all rounds cost at most: every question as if it had been answered.
+
+    How many pass a test depends on votes and noise, so that a count of them is no bound that was certain before. Where
+    a budget ended the questions, how many there were depends on that as well: one more did not fit, and is counted.
+    """
+    return ComposedDpEvent([_certain(one, neighbours) for one in rounds])
 
 
 def data_independent_epsilon(
     rounds: Sequence[Round], delta: float, neighbours: Neighbours, *, published: DpEvent | None = None
 ) -> float:
-    """Epsilon of all answers whatever the votes: what a ledger counts, and public.
-
-    It counts the tests and answers that there were. Where a test decides what is answered, their number depends on
-    votes and noise, so that a bound which was certain beforehand is that of all questions answered.
+    """Epsilon of all answers whatever the votes, by `certain_event`: public, and no less than what a ledger counts.
 
     Args:
         rounds: what was asked, and how it was answered.
         delta, neighbours: of the guarantee.
         published: what else left: the event of a published epsilon. Rényi divergences count both together.
     """
-    event = event_of_rounds(rounds, neighbours)
+    event = certain_event(rounds, neighbours)
     if published is not None:
         return event_epsilon(ComposedDpEvent([event, published]), delta, accountant="rdp", neighbours=neighbours)
     asked = any(len(one.answers.asked) for one in rounds)
@@ -78,6 +84,13 @@ def first(rounds: Sequence[Round], count: int) -> list[Round]:
 def query_counts(asked: int, points: int = 20) -> npt.NDArray[np.int64]:
     """Numbers of questions at which a curve of epsilon is drawn."""
     return np.unique(np.linspace(1, max(asked, 1), min(points, max(asked, 1))).round().astype(np.int64))
+
+
+def _certain(one: Round, neighbours: Neighbours) -> DpEvent:
+    if isinstance(one.aggregator.question_event(neighbours), NoOpDpEvent):
+        return one.answers.event(one.aggregator, neighbours)
+    questions = len(one.answers.asked) + one.answers.out_of_budget
+    return event_of(one.aggregator, neighbours, questions, questions)
 
 
 def _divergences(asked: Votes, one: Round, how: GNMax | ConfidentGNMax) -> npt.NDArray[np.float64]:

@@ -6,6 +6,7 @@ on the votes would tell of them by where it ends.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -16,7 +17,7 @@ from tacit.accounting.pate.votes import check_votes
 from tacit.core.errors import BudgetExceededError
 from tacit.core.privacy import Neighbours, PrivacyUnit
 from tacit.core.randomness import Randomness
-from tacit.ledger import Account, Reservation, repeated, unlimited
+from tacit.ledger import Account, Reservation, Rule, repeated, unlimited
 from tacit.pate.aggregation import Aggregator
 from tacit.pate.votes import Votes
 
@@ -77,7 +78,8 @@ class Round:
         asked = self.answers.asked[:count]
         early = np.isin(self.answers.rows, asked)
         rows, labels = self.answers.rows[early], self.answers.labels[early]
-        answers = dataclasses.replace(self.answers, asked=asked, rows=rows, labels=labels)
+        ended = self.answers.out_of_budget and len(asked) == len(self.answers.asked)
+        answers = Answers(asked, rows, labels, out_of_budget=ended)
         return Round(self.aggregator, answers, None if self.expected is None else self.expected[:count])
 
 
@@ -95,6 +97,16 @@ class Terms:
     neighbours: Neighbours = Neighbours.ADD_REMOVE
     unit: PrivacyUnit = dataclasses.field(default_factory=PrivacyUnit)
     run: str = "pate"
+
+    def most(self, delta: float) -> float:
+        """The epsilon that nothing paid for here can pass: that of the budget, where it holds whatever is looked at
+        before deciding (the adaptive rule), and for the same relation and unit at this delta; otherwise infinite.
+        """
+        account = self.account
+        if account is None or account.budget is None or account.rule != Rule.ADAPTIVE:
+            return math.inf
+        same = (account.neighbours, account.unit) == (self.neighbours, self.unit) and account.budget.delta <= delta
+        return account.budget.epsilon if same else math.inf
 
 
 def ask(

@@ -48,7 +48,8 @@ class PateResult:
         student_accuracy: on the part of the test split that was not public.
         aggregator_accuracy: of the noisy answers, on what was answered.
         epsilon: that depends on the votes; private. None where the aggregator has no such account.
-        epsilon_data_independent: what the ledger counts, whatever the votes; with ``epsilon_released`` its cost too.
+        epsilon_data_independent: at most, whatever the votes, as if all questions had been answered; with
+            ``epsilon_released`` its cost too.
         epsilon_released: for these votes, with noise, so that it may be published; None where nobody asked for it.
         neighbours: for which relation.
         rounds: what was asked and answered, all questions alike in one.
@@ -137,11 +138,14 @@ def run_pate(
         student_accuracy=evaluate(curve.model, test, "classification"),
         aggregator_accuracy=float(np.mean(answers.labels == truth[answers.rows])),
         epsilon=data_dependent_epsilon(poll.unsafe_votes, rounds, pate.delta),
-        epsilon_data_independent=data_independent_epsilon(
-            rounds,
-            pate.delta,
-            terms.neighbours,
-            published=None if publication is None else publication.event,
+        epsilon_data_independent=min(
+            terms.most(pate.delta),
+            data_independent_epsilon(
+                rounds,
+                pate.delta,
+                terms.neighbours,
+                published=None if publication is None else publication.event,
+            ),
         ),
         epsilon_released=released,
         delta=pate.delta,
