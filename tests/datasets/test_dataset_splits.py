@@ -150,6 +150,14 @@ def test_catalogue_is_consistent():
         assert len(bytes.fromhex(info.sha256)) == 32
 
 
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("table.csv", "is for tacit train, linear and query"), ("what", "ending in .csv or .parquet")]
+)
+def test_what_is_no_named_set_may_be_a_table(name, remedy):
+    with pytest.raises(InputError, match=remedy):
+        describe(name)
+
+
 def test_unknown_names_are_refused_with_the_nearest():
     with pytest.raises(InputError, match=r"dataset='mnsit': must be one of digits, .*Did you mean mnist\?"):
         describe("mnsit")

@@ -263,6 +263,8 @@ def describe(name: str) -> SetInfo:
     """What is known of the set called ``name``; an unknown name is refused with the nearest known ones."""
     if name not in CATALOGUE:
         near = difflib.get_close_matches(name, CATALOGUE, n=1)
-        hint = f" Did you mean {near[0]}?" if near else " A table is read from a path ending in .csv or .parquet."
+        is_table = name.endswith((".csv", ".parquet"))
+        table = "is for tacit train, linear and query" if is_table else "is read from a path ending in .csv or .parquet"
+        hint = f" Did you mean {near[0]}?" if near else f" A table {table}."
         raise InputError(f"dataset={name!r}: must be one of {', '.join(CATALOGUE)}.{hint}")
     return CATALOGUE[name]
