@@ -1,7 +1,6 @@
 """Several students as one: the mean of what they say, trained, saved and loaded like any other module."""
 
 import dataclasses
-import math
 
 import pytest
 import torch
@@ -12,10 +11,11 @@ from torch import nn
 from tacit.core.errors import InputError
 from tacit.core.randomness import Randomness
 from tacit.datasets import DataSet, Split
+from tacit.models import FIXED_FEATURES, MeanOfProbabilities, PublicMap
 from tacit.pate.experiment import STAGES, run_pate
-from tacit.pate.public_features import PublicFeatures, PublicMap
+from tacit.pate.public_features import PublicFeatures
 from tacit.pate.settings import Choices, pate_settings
-from tacit.pate.students import Lesson, MeanOfProbabilities, Perceptron, RunningTargets, StudentEnsemble
+from tacit.pate.students import Lesson, Perceptron, RunningTargets, StudentEnsemble
 from tacit.training.run_folder import RunFolder
 
 CLASSES, NUMBERS = 3, 6
@@ -43,7 +43,7 @@ def network() -> nn.Module:
 
 
 def public_map(inputs: torch.Tensor) -> PublicMap:
-    return PublicMap(None, PublicFeatures.learn(inputs, directions=4))
+    return PublicFeatures.learn(inputs, directions=4).after(None)
 
 
 def taught(seed: int = 0, how: StudentEnsemble = QUICK, progress=quiet) -> tuple[nn.Module, PublicMap]:
@@ -52,30 +52,6 @@ def taught(seed: int = 0, how: StudentEnsemble = QUICK, progress=quiet) -> tuple
     see = public_map(public.inputs)
     torch.manual_seed(0)
     return how.taught(network(), lesson, build=network, see=see, seed=seed, progress=progress), see
-
-
-def test_the_mean_is_that_of_probabilities():
-    torch.manual_seed(0)
-    members, inputs = [network() for _ in range(3)], torch.randn(7, NUMBERS)
-    together, alone = MeanOfProbabilities(members)(inputs), [member(inputs).tolist() for member in members]
-    for row in range(7):
-        for label in range(CLASSES):
-            each = [math.exp(said[row][label]) / sum(map(math.exp, said[row])) for said in alone]
-            assert together[row, label].exp().item() == pytest.approx(sum(each) / 3, rel=1e-5)
-    torch.testing.assert_close(together.softmax(1), together.exp())
-    torch.testing.assert_close(MeanOfProbabilities([MeanOfProbabilities(members)])(inputs), together)
-    with pytest.raises(InputError, match="members=0"):
-        MeanOfProbabilities([])
-
-
-def test_logits_without_bounds_stay_finite():
-    class Certain(nn.Module):
-        def forward(self, inputs):
-            return torch.tensor([[1e4, 0.0, -1e4]]).expand(len(inputs), -1)
-
-    together = MeanOfProbabilities([Certain(), Certain()])(torch.zeros(2, 1))
-    assert together.isfinite().all()
-    assert together.argmax(1).tolist() == [0, 0]
 
 
 def test_kinds_count_alike_whatever_the_number_of_their_members():
@@ -127,7 +103,7 @@ def test_the_public_map_is_its_features_after_the_fixed_map():
         def forward(self, inputs):
             return 2 * inputs
 
-    torch.testing.assert_close(PublicMap(Twice(), features)(rows), features(2 * rows))
+    torch.testing.assert_close(features.after(Twice())(rows), features(2 * rows))
 
 
 def test_perceptrons_learn_from_sure_targets_alone():
@@ -175,3 +151,20 @@ def test_choices_for_an_ensemble_reach_it_and_no_other_student():
         Choices(networks=2)
     with pytest.raises(InputError, match="networks=0"):
         StudentEnsemble(networks=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "features"),
+    [
+        ("clouds", (NUMBERS,), "inputs"),
+        ("fashion-mnist", (1, 28, 28), "scattering"),
+        ("mnist", (1, 28, 28), "upright-scattering"),
+    ],
+)
+def test_a_plan_names_the_map_that_its_perceptrons_look_through(name, shape, features):
+    split = Split(torch.rand(30, *shape), torch.arange(30) % CLASSES)
+    plan = pate_settings(DataSet(name, split, split, CLASSES, shape, "made"), Choices())
+    assert plan.features == features
+    if plan.fixed is not None:
+        assert torch.equal(plan.fixed(split.inputs), FIXED_FEATURES[features](shape)(split.inputs))
+    assert dataclasses.replace(plan, fixed=nn.Flatten()).features is None  # a user's own

@@ -1,5 +1,11 @@
 """The networks that the recipes train, and what makes other people's networks trainable in private."""
 
+from tacit.models.ensemble import MeanOfProbabilities as MeanOfProbabilities
+from tacit.models.ensemble import ensemble_of_weights as ensemble_of_weights
+from tacit.models.ensemble import first_network as first_network
+from tacit.models.ensemble import has_perceptrons as has_perceptrons
+from tacit.models.ensemble import networks_and_perceptrons as networks_and_perceptrons
+from tacit.models.ensemble import perceptron as perceptron
 from tacit.models.feature_maps import MeanOfSides as MeanOfSides
 from tacit.models.feature_maps import OpponentColours as OpponentColours
 from tacit.models.feature_maps import SideBySide as SideBySide
@@ -9,6 +15,11 @@ from tacit.models.normalisation import replace_batchnorm as replace_batchnorm
 from tacit.models.patch_filters import PatchFilters as PatchFilters
 from tacit.models.patch_filters import filters_like as filters_like
 from tacit.models.patch_filters import gaussian_filters as gaussian_filters
+from tacit.models.public_map import AS_THEY_ARE as AS_THEY_ARE
+from tacit.models.public_map import FIXED_FEATURES as FIXED_FEATURES
+from tacit.models.public_map import FixedFeatures as FixedFeatures
+from tacit.models.public_map import PublicMap as PublicMap
+from tacit.models.public_map import along_directions as along_directions
 from tacit.models.recurrent import PrivateGRU as PrivateGRU
 from tacit.models.recurrent import PrivateLSTM as PrivateLSTM
 from tacit.models.recurrent import PrivateRNN as PrivateRNN

@@ -17,11 +17,12 @@ from tacit.core.randomness import Randomness
 from tacit.core.validation import check_open_unit
 from tacit.datasets import DataSet, Split, with_features
 from tacit.ledger import Account, unlimited
+from tacit.models import PublicMap
 from tacit.pate.account import data_dependent_epsilon, data_independent_epsilon
 from tacit.pate.answering import Answers, Round, Terms, event_of
 from tacit.pate.interactive import converse, lesson_of
 from tacit.pate.plan import Pate
-from tacit.pate.public_features import PublicFeatures, PublicMap
+from tacit.pate.public_features import PublicFeatures
 from tacit.pate.publishing import Publication
 from tacit.pate.rounds import take_turns
 from tacit.pate.students import Lesson
@@ -220,7 +221,7 @@ def _prepared(data: DataSet, pate: Pate, tell: Progress) -> tuple[Split, Split, 
         classes=data.classes,
     )
     tell("features", 1.0)
-    return public, test, room, PublicMap(pate.fixed, features)
+    return public, test, room, features.after(pate.fixed)
 
 
 def _mapped(data: DataSet, fixed: nn.Module | None) -> DataSet:

@@ -7,6 +7,7 @@ from torch import nn
 
 from tacit.core.errors import InputError
 from tacit.core.validation import check_choice, check_count, check_open_unit
+from tacit.models import AS_THEY_ARE, FixedFeatures
 from tacit.pate.aggregation import Aggregator
 from tacit.pate.interactive import Interaction
 from tacit.pate.selection import CHOICES
@@ -79,6 +80,13 @@ class Pate:
     def learning(self) -> str:
         """The name of how what is released has learned, as on the command line."""
         return self.student.name if self.ensemble is None else self.ensemble.name
+
+    @property
+    def features(self) -> str | None:
+        """The name of the fixed map, of `tacit.models.FIXED_FEATURES`; None for a map of the user's own."""
+        if self.fixed is None:
+            return AS_THEY_ARE
+        return self.fixed.name if isinstance(self.fixed, FixedFeatures) else None
 
     @property
     def asking(self) -> tuple[tuple[Aggregator, int], ...]:

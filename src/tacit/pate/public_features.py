@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from tacit.core.errors import InputError
 from tacit.core.validation import check_count, check_non_negative
 from tacit.datasets.blocks import in_blocks
+from tacit.models import PublicMap, along_directions
 
 _AT_ONCE = 1024
 
@@ -53,34 +54,8 @@ class PublicFeatures:
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """``[rows, directions]``, each row by itself."""
-        return in_blocks(self.of_few, inputs, _AT_ONCE)
+        return in_blocks(lambda part: along_directions(part, self.mean, self.directions), inputs, _AT_ONCE)
 
-    def of_few(self, inputs: Tensor) -> Tensor:
-        """The same of inputs that fit into memory at once; how it rounds may depend on their number."""
-        rows = (inputs.flatten(1).float() - self.mean) @ self.directions
-        length: Tensor = rows.norm(dim=1, keepdim=True)
-        scaled: Tensor = rows * (self.directions.shape[1] ** 0.5 / length.clamp_min(1e-12))
-        return scaled
-
-
-class PublicMap(nn.Module):
-    """The whole way from inputs to `PublicFeatures`: a module that is saved with the student who looks through it.
-
-    Args:
-        fixed: a map before them, such as a scattering transform; None takes inputs as they are.
-        features: whose numbers become part of the state.
-    """
-
-    mean: Tensor
-    directions: Tensor
-
-    def __init__(self, fixed: nn.Module | None, features: PublicFeatures) -> None:
-        super().__init__()
-        self.fixed = nn.Identity() if fixed is None else fixed
-        self.register_buffer("mean", features.mean)
-        self.register_buffer("directions", features.directions)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """``[inputs, directions]``."""
-        features = PublicFeatures(self.mean, self.directions)
-        return torch.cat([features.of_few(self.fixed(part)) for part in torch.split(inputs, _AT_ONCE)])
+    def after(self, fixed: nn.Module | None) -> PublicMap:
+        """These features of what a map makes of inputs, or of inputs as they are, as a module to be saved."""
+        return PublicMap(fixed, self.mean, self.directions)

@@ -39,6 +39,7 @@ def public_record(result: PateResult, pate: Pate, *, dataset: str, unit: Privacy
         "plan": {
             "aggregator": pate.aggregation,
             "student": pate.learning,
+            "features": pate.features,
             "selection": pate.choose,
             "rounds": pate.rounds,
             "public": pate.public,

@@ -15,7 +15,7 @@ from torch import nn
 from tacit.core.errors import InputError
 from tacit.core.validation import check_choice, check_count
 from tacit.datasets import DataSet
-from tacit.models import Upright, balanced_scattering, build
+from tacit.models import FixedFeatures, build
 from tacit.models.simple import LARGE_IMAGE
 from tacit.pate.aggregation import Aggregator, ConfidentGNMax, GNMax, LNMax
 from tacit.pate.calibration import DEFAULT_RATE, calibrated_knn
@@ -193,8 +193,8 @@ def fixed_features(data: DataSet) -> nn.Module | None:
     """Scattering features of images that are large enough, of MNIST's digits without their slant; else none."""
     if not _is_large_image(data):
         return None
-    scattering = balanced_scattering(data.input_shape).to(data.train.inputs.device)
-    return scattering if data.name != "mnist" else nn.Sequential(Upright(), scattering)
+    name = "upright-scattering" if data.name == "mnist" else "scattering"
+    return FixedFeatures(name, data.input_shape).to(data.train.inputs.device)
 
 
 def _aggregator(data: DataSet, choices: Choices) -> Aggregator:

@@ -1,6 +1,5 @@
 """Students: whoever learns from the answers. Only they leave the building, and nothing they do costs privacy."""
 
-from tacit.pate.students.ensemble import MeanOfProbabilities as MeanOfProbabilities
 from tacit.pate.students.ensemble import StudentEnsemble as StudentEnsemble
 from tacit.pate.students.fixmatch import FixMatch as FixMatch
 from tacit.pate.students.gan import GAN as GAN

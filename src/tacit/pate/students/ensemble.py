@@ -1,16 +1,14 @@
 """Several students that learn from what one before them has found, released as one module."""
 
 import dataclasses
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from tacit.core.errors import InputError
 from tacit.core.validation import check_count
+from tacit.models import PublicMap, networks_and_perceptrons
 from tacit.pate.learned_features import LearnedFeatures
-from tacit.pate.public_features import PublicMap
 from tacit.pate.students.perceptrons import Perceptron
 from tacit.pate.students.running_targets import RunningTargets
 from tacit.pate.students.student import Lesson, Progress, part_of
@@ -19,27 +17,6 @@ from tacit.training.ensemble import seeded
 from tacit.training.threads import threads_for
 
 _SEEDS = 1000  # for the members of one ensemble
-
-
-class MeanOfProbabilities(nn.Module):
-    r"""Says :math:`\log \frac1M \sum_m p_m(x)`, with the probabilities :math:`p_m` of its members.
-
-    Its outputs are logarithms of probabilities, so that it may be a member itself, and softmax gives the mean back.
-
-    Args:
-        members: at least one, of the same classes.
-    """
-
-    def __init__(self, members: Iterable[nn.Module]) -> None:
-        super().__init__()
-        self.members = nn.ModuleList(members)
-        if not len(self.members):
-            raise InputError("members=0: there is nobody to take the mean of. Give at least one.")
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """``[inputs, classes]``."""
-        said = torch.stack([member(inputs).log_softmax(1) for member in self.members])
-        return said.logsumexp(0) - math.log(len(self.members))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +60,7 @@ class StudentEnsemble:
             classes: how many there are.
             seed: of the first weights.
         """
-        return _together(self._networks(build, seed), see, self._heads(see, classes, seed))
+        return networks_and_perceptrons(self._networks(build, seed), see, self._heads(see, classes, seed))
 
     def taught(
         self,
@@ -115,7 +92,7 @@ class StudentEnsemble:
                 tell = part_of(progress, number, parts)
                 ended += self.running.learn(network, inputs, begun, seed=_SEEDS * seed + number, progress=tell)
         self._teach_heads(heads, lesson, see, ended / self.networks, seed, part_of(progress, parts - 1, parts))
-        return _together(networks, see, heads).eval()
+        return networks_and_perceptrons(networks, see, heads).eval()
 
     def _teach_heads(
         self,
@@ -140,9 +117,3 @@ class StudentEnsemble:
         features, device = see.directions.shape[1], see.directions.device
         numbers = range(self.perceptrons)
         return [self.perceptron.build(features, classes, _SEEDS * seed + number).to(device) for number in numbers]
-
-
-def _together(networks: Sequence[nn.Module], see: PublicMap, heads: Sequence[nn.Module]) -> nn.Module:
-    """Both kinds count alike; features are made once for all heads."""
-    by_pixels = MeanOfProbabilities(networks)
-    return by_pixels if not heads else MeanOfProbabilities([by_pixels, nn.Sequential(see, MeanOfProbabilities(heads))])

@@ -9,6 +9,7 @@ from torch import Generator, Tensor, nn
 
 from tacit.core.errors import InputError
 from tacit.core.validation import check_count, check_non_negative, check_open_unit, check_positive
+from tacit.models import perceptron
 from tacit.pate.students.student import Progress, batch_of, descend, strongly_changed
 from tacit.training.augmentation import random_affine
 from tacit.training.averaging import WeightAverage
@@ -57,11 +58,7 @@ class Perceptron:
 
     def build(self, features: int, classes: int, seed: int) -> nn.Sequential:
         """One that has learned nothing yet, on the CPU."""
-
-        def build() -> nn.Module:
-            return nn.Sequential(nn.Linear(features, self.hidden), nn.ReLU(), nn.Linear(self.hidden, classes))
-
-        return cast(nn.Sequential, seeded(build, seed))
+        return cast(nn.Sequential, seeded(lambda: perceptron(features, self.hidden, classes), seed))
 
     @torch.no_grad()
     def looked_at(self, inputs: Tensor, see: nn.Module, seed: int) -> Tensor:
