@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from tacit import models
@@ -18,7 +19,7 @@ from tacit.auditing.canaries import Planting, plant, shape_of
 from tacit.auditing.findings import Claim
 from tacit.auditing.references import References
 from tacit.auditing.released import WITH_REFERENCES, attacks_on, audit_released
-from tacit.auditing.released_models import network_of, released_model
+from tacit.auditing.released_models import released_model, released_student
 from tacit.auditing.run_folders import ReleasedRun, read_released
 from tacit.core.errors import InputError
 from tacit.core.randomness import Randomness
@@ -29,6 +30,7 @@ from tacit.training import RunFolder
 CPU = torch.device("cpu")
 CLAIM = Claim(1.0, 1e-6)
 NONE = References(0, "linear")
+SMALL_IMAGES = {"input_shape": [1, 8, 8], "classes": 10, "columns": []}
 
 
 def data(examples=400, classes=3, width=8, noise=0.0):
@@ -255,10 +257,57 @@ def test_a_released_model_is_read_back_or_refused(tmp_path):
 @pytest.mark.parametrize("name", models.MODELS)
 def test_a_students_network_is_known_by_its_weights(name, tmp_path):
     shape = {"input_shape": [3, 32, 32], "classes": 10, "columns": []}
-    RunFolder(tmp_path).save_model(models.build(name, [3, 32, 32], 10))
-    assert network_of(tmp_path / "model.safetensors", shape) == name
-    with pytest.raises(InputError, match="none of linear, mlp"):
-        network_of(tmp_path / "model.safetensors", {**shape, "classes": 9})
+    student = models.build(name, [3, 32, 32], 10).eval()
+    RunFolder(tmp_path).save_model(student)
+    network, model = released_student(tmp_path / "model.safetensors", shape, None)
+    inputs = torch.rand(2, 3, 32, 32)
+    assert network == name
+    assert torch.equal(model(inputs), student(inputs))
+    with pytest.raises(InputError, match=r"none of linear, mlp.*Restore it, or run tacit pate again"):
+        released_student(tmp_path / "model.safetensors", {**shape, "classes": 9}, None)
+
+
+def ensemble(features, perceptrons=2):
+    """For images of 8 x 8 pixels."""
+    torch.manual_seed(2)
+    fixed = models.FixedFeatures(features, [1, 8, 8])
+    numbers = fixed(torch.zeros(1, 1, 8, 8)).numel()
+    see = models.PublicMap(fixed, torch.rand(numbers), torch.randn(numbers, 4))
+    heads = [models.perceptron(4, 6, 10) for _ in range(perceptrons)]
+    return models.networks_and_perceptrons([models.build("mlp", [1, 8, 8], 10) for _ in range(3)], see, heads).eval()
+
+
+@pytest.mark.parametrize("features", models.FIXED_FEATURES)
+def test_an_ensemble_is_read_back_with_the_features_that_its_record_names(features, tmp_path):
+    student, path = ensemble(features), tmp_path / "model.safetensors"
+    RunFolder(tmp_path).save_model(student)
+    network, model = released_student(path, SMALL_IMAGES, features)
+    inputs = torch.rand(20, 1, 8, 8)
+    assert network == "mlp"
+    assert torch.equal(model(inputs), student(inputs))
+    assert not model.training
+    for wrong, said in (
+        (None, "does not say what the ensemble's perceptrons look through.*Run tacit pate again"),
+        ("edges", "features='edges' in the record of .*must be one of inputs, .*Restore run.json, or run tacit pate"),
+        (["inputs"], "must be one of inputs"),
+        ("scattering" if features == "inputs" else "inputs", "cannot be read as an ensemble of mlp networks"),
+    ):
+        with pytest.raises(InputError, match=said):
+            released_student(path, SMALL_IMAGES, wrong)
+
+
+def test_networks_alone_need_no_features_and_weights_of_none_are_refused(tmp_path):
+    student, path = ensemble("inputs", perceptrons=0), tmp_path / "model.safetensors"
+    RunFolder(tmp_path).save_model(student)
+    inputs = torch.rand(5, 1, 8, 8)
+    assert torch.equal(released_student(path, SMALL_IMAGES, None)[1](inputs), student(inputs))
+    with pytest.raises(InputError, match="holds the weights of none of"):
+        released_student(path, {**SMALL_IMAGES, "classes": 9}, None)
+    state = ensemble("inputs").state_dict()
+    del state["members.0.members.1.1.bias"]
+    save_file(state, path)
+    with pytest.raises(InputError, match=r"ensemble of mlp networks .*Missing key.*members\.0\.members\.1\.1\.bias"):
+        released_student(path, SMALL_IMAGES, "inputs")
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from tacit.auditing.run_folders import read_released
 from tacit.datasets import load, load_table
 from tacit.datasets.tables.origin import TableOrigin
 from tacit.models import build
+from tacit.pate.settings import pate_settings
+from tacit.pate.students import Perceptron, RunningTargets, StudentEnsemble, Supervised
 from tacit.training import RunFolder
 
 TRAIN = ("train", "digits", "--model", "linear", "--steps", "15", "--batch-size", "256")
@@ -244,6 +246,33 @@ def test_a_run_of_pate_is_attacked(tmp_path):
     assert found["attacks"][0]["non_members"] == len(load("digits").test) - public
     assert (found["model"], found["dataset"], found["canaries"]) == ("mlp", "digits", None)
     assert "table='x.csv'" in refusal("audit", folder, "--table", "x.csv")
+
+
+def quick_ensemble(data, choices):
+    """The run that was chosen, with an ensemble that learns for a moment."""
+    ensemble = StudentEnsemble(
+        2, 1, RunningTargets(steps=3, batch_size=16), Perceptron(hidden=16, steps=3, batch_size=16, views=0)
+    )
+    return dataclasses.replace(pate_settings(data, choices), student=Supervised(steps=3), ensemble=ensemble)
+
+
+def test_an_ensemble_of_pate_is_attacked(tmp_path):
+    folder = tmp_path / "pate"
+    with mock.patch("tacit.pate.settings.pate_settings", quick_ensemble):
+        run = told(
+            "pate", "digits", "--teachers", "20", "--queries", "20", "--student", "ensemble", "--out", str(folder)
+        )
+    found = told("audit", str(folder), "--shadows", "0")
+    assert (found["model"], found["epsilon_claimed"]) == ("mlp", pytest.approx(run["epsilon_data_independent"]))
+    digits, record = load("digits"), json.loads((folder / "run.json").read_text())
+    public = record["plan"]["public_inputs"]
+    assert found["attacks"][0]["members"] == len(digits.train)
+    assert found["attacks"][0]["non_members"] == len(digits.test) - public
+    right = read_released(folder).model(digits.test.inputs[public:]).argmax(1) == digits.test.targets[public:]
+    assert right.float().mean().item() == pytest.approx(run["student_accuracy"])  # the very module that was tested
+    del record["plan"]["features"]
+    (folder / "run.json").write_text(json.dumps(record))
+    assert "does not say what the ensemble's perceptrons look through" in refusal("audit", str(folder))
 
 
 def test_a_run_without_canaries_is_attacked_and_bounds_nothing(tmp_path):

@@ -12,7 +12,7 @@ from torch import nn
 from tacit.auditing.attacked import AttackedRecords
 from tacit.auditing.canaries import Planting, read_planting, shape_of
 from tacit.auditing.findings import Claim
-from tacit.auditing.released_models import linear_model, network_of, released_model
+from tacit.auditing.released_models import linear_model, released_model, released_student
 from tacit.core.errors import InputError
 from tacit.datasets import CATALOGUE, DataSet, load
 from tacit.datasets.tables.origin import TableOrigin, read_origin
@@ -28,7 +28,7 @@ class ReleasedRun:
     Attributes:
         folder: where it lies.
         name, dataset: of the run and of what it was trained on.
-        network: a name of `tacit.models.MODELS`: what was trained.
+        network: a name of `tacit.models.MODELS`: what was trained; of an ensemble, its networks.
         sentence: its statement.
         claim: what that claims.
         model: as it was released, on the CPU.
@@ -119,13 +119,13 @@ def _of_pate(folder: Path, record: Mapping[str, Any]) -> ReleasedRun:
         raise InputError(
             f"{folder / _RUN}: does not say which part of the test split the student saw. Run tacit pate again."
         )
-    network = network_of(folder / _MODEL, shape_of(data))
+    network, model = released_student(folder / _MODEL, shape_of(data), plan.get("features"))
     return ReleasedRun(
         folder=folder,
         name=folder.resolve().name,
         dataset=dataset,
         network=network,
-        model=released_model(folder / _MODEL, network, shape_of(data)),
+        model=model,
         planting=None,
         records=AttackedRecords.of_pate(data, public=str(public), public_inputs=int(count)),
         **statement,
