@@ -8,9 +8,12 @@ from torch import nn
 
 from tacit.core.errors import InputError
 from tacit.models import (
+    FIXED_FEATURES,
     FixedFeatures,
     MeanOfProbabilities,
     PublicMap,
+    Upright,
+    balanced_scattering,
     build,
     ensemble_of_weights,
     first_network,
@@ -95,6 +98,16 @@ def test_a_state_that_lost_a_weight_does_not_fit(lost):
     again = ensemble_of_weights(state, lambda: build("linear", (NUMBERS,), CLASSES), nn.Identity(), (NUMBERS,), CLASSES)
     with pytest.raises(RuntimeError, match=lost):
         again.load_state_dict(state)
+
+
+def test_fixed_features_are_what_their_names_say():
+    images = torch.rand(3, 1, 8, 8)
+    scattering, found = balanced_scattering((1, 8, 8)), {n: FixedFeatures(n, (1, 8, 8))(images) for n in FIXED_FEATURES}
+    assert found.keys() == {"inputs", "scattering", "upright-scattering"}
+    assert torch.equal(found["inputs"], images)
+    assert torch.equal(found["scattering"], scattering(images))
+    assert torch.equal(found["upright-scattering"], scattering(Upright()(images)))
+    assert not torch.equal(found["upright-scattering"], found["scattering"])
 
 
 def test_features_without_a_name_are_refused():
