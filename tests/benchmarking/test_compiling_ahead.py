@@ -1,47 +1,80 @@
-"""Several models are compiled at once, where nothing was compiled on this machine yet and never otherwise."""
+"""Models after the first are compiled beside it, where nothing was compiled on this machine yet and never otherwise."""
 
+import subprocess
 import sys
 
 import pytest
 
 from tacit.benchmarking import alone, stepping
+from tacit.benchmarking.measuring import Deadline, measure, silent
+from tacit.benchmarking.plain import CONTENDERS
 from tacit.benchmarking.stepping import StepSettings, benchmark_step
+from tacit.benchmarking.tasks import make_task
 
-TASKS = [("mlp", "float32", 8), ("cnn", "float32", 4)]
+TASKS = [("cnn", "float32", 4), ("wrn", "float32", 2)]
+MODULE = [sys.executable, "-m", "tacit.benchmarking.alone"]
 
 
 @pytest.fixture
-def built(monkeypatch, tmp_path):
-    """The commands that were started, and a machine that has compiled nothing."""
-    commands = []
+def started(monkeypatch, tmp_path):
+    """Processes in place of compilers, each with its command, on a machine that has compiled nothing."""
+    processes = []
+
+    class Sleeper(subprocess.Popen):
+        def __init__(self, command, **options):
+            super().__init__([sys.executable, "-c", f"import time; time.sleep({self.seconds})"], **options)
+            self.command = command
+            processes.append(self)
+
     monkeypatch.setenv("TACIT_CACHE", str(tmp_path))
-    monkeypatch.setattr(alone.subprocess, "run", lambda command, **options: commands.append(command))
-    return commands
+    monkeypatch.setattr(Sleeper, "seconds", 0.2, raising=False)
+    monkeypatch.setattr(alone.subprocess, "Popen", Sleeper)
+    return processes
 
 
-def test_each_model_has_a_process(built):
-    alone.compile_ahead(TASKS, "tacit")
-    module = [sys.executable, "-m", "tacit.benchmarking.alone"]
-    expected = [[*module, "mlp", "tacit", "float32", "8"], [*module, "cnn", "tacit", "float32", "4"]]
-    assert sorted(built) == sorted(expected)
+def test_each_model_has_a_process_that_is_waited_for(started):
+    with alone.compiling_ahead(TASKS, "tacit") as wait:
+        commands = [[*MODULE, "cnn", "tacit", "float32", "4"], [*MODULE, "wrn", "tacit", "float32", "2"]]
+        assert [process.command for process in started] == commands
+        wait()
+        assert [process.poll() for process in started] == [0, 0]
 
 
-def test_one_model_compiles_by_itself(built):
-    alone.compile_ahead(TASKS[:1], "tacit")
-    assert built == []
+def test_whoever_breaks_off_leaves_no_compiler_behind(started, monkeypatch):
+    monkeypatch.setattr(alone.subprocess.Popen, "seconds", 600)
+    with pytest.raises(KeyboardInterrupt), alone.compiling_ahead(TASKS, "tacit"):
+        raise KeyboardInterrupt
+    assert all(process.poll() is not None for process in started)
 
 
-def test_what_was_compiled_before_is_not_waited_for(built, tmp_path):
+def test_libraries_on_disk_are_not_compiled_again(started, tmp_path):
     (tmp_path / "programs" / "some").mkdir(parents=True)
     (tmp_path / "programs").chmod(0o700)
-    alone.compile_ahead(TASKS, "tacit")
-    assert built == []
+    with alone.compiling_ahead(TASKS, "tacit") as wait:
+        wait()
+    assert started == []
 
 
-@pytest.mark.parametrize(("engines", "expected"), [(("plain",), []), (("plain", "tacit"), ["mlp", "logistic"])])
-def test_a_benchmark_compiles_ahead_what_it_measures(engines, expected, monkeypatch):
+@pytest.mark.parametrize(("engines", "expected"), [(("plain",), []), (("plain", "tacit"), ["logistic"])])
+def test_a_benchmark_compiles_what_it_measures_later(engines, expected, monkeypatch):
     ahead = []
-    monkeypatch.setattr(alone, "compile_ahead", lambda tasks, engine: ahead.extend(task[0] for task in tasks))
-    monkeypatch.setattr(stepping, "_measure_rows", lambda *arguments: [])
+    real = alone.compiling_ahead
+
+    def noted(tasks, engine):
+        ahead.extend(task[0] for task in tasks)
+        return real([], engine)
+
+    monkeypatch.setattr(alone, "compiling_ahead", noted)
+    monkeypatch.setattr(stepping, "_measure_rows", lambda *arguments, ready: ready() or [])
     benchmark_step(StepSettings(models=("mlp", "logistic"), engines=engines, device="cpu"))
     assert ahead == expected
+
+
+def test_nothing_is_timed_before_all_is_ready(monkeypatch):
+    happened = []
+    task = make_task("logistic", StepSettings(device="cpu").place)
+    monkeypatch.setattr("tacit.benchmarking.measuring._run_block", lambda task, lane: happened.append("timed"))
+    measure(
+        task, CONTENDERS[:1], rounds=1, deadline=Deadline(), progress=silent, ready=lambda: happened.append("ready")
+    )
+    assert happened == ["ready", "timed"]

@@ -12,8 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
@@ -58,27 +57,38 @@ def memory_of(model: str, engine: str, precision: str, batch: int) -> Memory:
     return Memory()
 
 
-def compile_ahead(tasks: Sequence[tuple[str, str, int]], engine: str) -> None:
-    """Builds a contender for several tasks at once, a process each, where nothing was ever compiled on this machine.
+@contextlib.contextmanager
+def compiling_ahead(tasks: Sequence[tuple[str, str, int]], engine: str) -> Iterator[Callable[[], None]]:
+    """Builds a contender for these tasks, a process each, while others go on; nothing where libraries lie on disk.
 
-    One after the other would take half a minute each. Libraries stay on disk, where the contender finds them.
+    One after the other would take half a minute each on a machine that has compiled nothing yet. Libraries stay on
+    disk, where the contender finds them.
 
     Args:
         tasks: model, precision and batch of each.
         engine: the contender's.
+
+    Yields:
+        What returns when all are built: nothing is to be timed beside them.
     """
-    if len(tasks) < 2 or has_libraries():
-        return
     patient = os.environ | {"OMP_WAIT_POLICY": "passive"}  # threads that wait for each other leave the cores to others
-
-    def build(task: tuple[str, str, int]) -> None:
-        model, precision, batch = task
+    commands = [] if has_libraries() else [_command(model, engine, precision, n) for model, precision, n in tasks]
+    with contextlib.ExitStack() as stack:
         quietly = subprocess.DEVNULL
-        command = _command(model, engine, precision, batch)
-        subprocess.run(command, stdout=quietly, stderr=quietly, env=patient, timeout=_TIMEOUT, check=False)
+        built = [
+            stack.enter_context(subprocess.Popen(command, stdout=quietly, stderr=quietly, env=patient))
+            for command in commands
+        ]
 
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        list(pool.map(build, tasks))
+        def wait() -> None:
+            for process in built:
+                process.wait()
+
+        try:
+            yield wait
+        finally:
+            for process in built:
+                process.kill()
 
 
 def _command(model: str, engine: str, precision: str, batch: int) -> list[str]:

@@ -98,9 +98,15 @@ class Deadline:
 
 
 def measure(
-    task: Task, contenders: Sequence[Contender], *, rounds: int, deadline: Deadline, progress: Progress
+    task: Task,
+    contenders: Sequence[Contender],
+    *,
+    rounds: int,
+    deadline: Deadline,
+    progress: Progress,
+    ready: Callable[[], None] | None = None,
 ) -> list[Lane]:
-    """Builds and warms up each contender, then times them in turn.
+    """Builds and warms up each contender, then times them in turn, once ``ready`` has returned.
 
     Whoever has used up its equal share of the time that is left after building sits out further rounds.
     """
@@ -109,6 +115,8 @@ def measure(
     for contender in contenders:
         progress(f"{name}: {contender.name} starts", len(lanes) / turns)
         lanes.append(_prepare(task, contender))
+    if ready is not None:
+        ready()
     share = deadline.share(max(1, sum(lane.step is not None for lane in lanes))).left()
     for number in range(rounds):
         for place, lane in enumerate(lanes):

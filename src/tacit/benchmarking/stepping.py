@@ -1,7 +1,7 @@
 """The benchmark of one training step: who needs how long and how much memory, and how that grows."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -106,10 +106,10 @@ def benchmark_step(settings: StepSettings, progress: Progress = silent) -> dict[
     contenders = chosen(settings.engines, place)
     stages = Stages(progress, 1 + settings.growth + settings.memory + (settings.memory_limit is not None))
     deadline = Deadline.after(settings.seconds or _DEFAULT_SECONDS[place.type])
-    if place.type == "cpu" and any(contender.name == COMPILED for contender in contenders):
-        progress("compiling", 0.0)
-        alone.compile_ahead([(*task, settings.size(task[0]).batch) for task in settings.tasks()], COMPILED)
-    rows = _measure_rows(settings, contenders, deadline.share(2 if settings.growth else 1), stages.next())
+    with alone.compiling_ahead(_compiled_later(settings, contenders), COMPILED) as compiled:
+        rows = _measure_rows(
+            settings, contenders, deadline.share(2 if settings.growth else 1), stages.next(), ready=compiled
+        )
     if settings.memory and place.type == "cpu":
         rows = _with_resident_memory(rows, stages.next())
     result: dict[str, Any] = {"rows": rows}
@@ -130,8 +130,20 @@ def benchmark_step(settings: StepSettings, progress: Progress = silent) -> dict[
     }
 
 
+def _compiled_later(settings: StepSettings, contenders: Sequence[Contender]) -> list[tuple[str, str, int]]:
+    """The tasks after the first one, where a library is compiled for each."""
+    if settings.place.type != "cpu" or all(contender.name != COMPILED for contender in contenders):
+        return []
+    return [(model, precision, settings.size(model).batch) for model, precision in settings.tasks()[1:]]
+
+
 def _measure_rows(
-    settings: StepSettings, contenders: Sequence[Contender], deadline: Deadline, progress: Progress
+    settings: StepSettings,
+    contenders: Sequence[Contender],
+    deadline: Deadline,
+    progress: Progress,
+    *,
+    ready: Callable[[], None],
 ) -> list[Row]:
     jobs = settings.tasks()
     stages = Stages(progress, len(jobs))
@@ -140,9 +152,10 @@ def _measure_rows(
         share = deadline.share(len(jobs) - index)
         with products_in(precision):
             task = make_task(model, settings.place, precision, size=settings.size(model))
-            rows += rows_of(
-                task, measure(task, contenders, rounds=settings.turns, deadline=share, progress=stages.next())
+            lanes = measure(
+                task, contenders, rounds=settings.turns, deadline=share, progress=stages.next(), ready=ready
             )
+            rows += rows_of(task, lanes)
     return rows
 
 
