@@ -1,7 +1,10 @@
 """The compiler in a process of its own: libraries are kept, and what goes wrong there is made good here."""
 
+import io
+import pickle
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from tacit.clipping import Flat
 from tacit.core.errors import UnsupportedError
-from tacit.gradients import ClippedGrad, clipped_grad, compiling, compiling_apart
+from tacit.gradients import ClippedGrad, clipped_grad, compiler_process, compiling, compiling_apart
 from tacit.gradients.compiling import can_compile
 from tacit.gradients.compiling_apart import can_compile_apart, compile_apart
 
@@ -123,6 +126,21 @@ def test_where_the_other_process_fails_this_one_compiles(cache, monkeypatch):
     monkeypatch.setattr(compiling, "compile_graph", compile_graph)
     check_against_eager(a_grad(), *images())
     assert tried == [True, False]
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_library_is_tried_in_the_process_that_made_it(large, monkeypatch, tmp_path):
+    """A crash there is a failure of that process, and the one that trains goes on."""
+    tried = []
+    graph, (x,) = a_graph()
+    layouts, threads = ((x.shape, x.stride(), x.dtype),), torch.get_num_threads()
+    job = compiling_apart.Job(graph, layouts, {}, threads, "highest", deterministic=False)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(pickle.dumps(job))))
+    monkeypatch.setattr(torch._inductor, "aot_compile", lambda graph, inputs, options: None)
+    monkeypatch.setattr(compiler_process, "load_library", lambda folder: tried.append)
+    monkeypatch.setattr(compiler_process, "_TRIED", 0 if large else x.nbytes)
+    compiler_process.main(str(tmp_path))
+    assert [[bool(values.any()) for values in arguments] for arguments in tried] == ([] if large else [[False]])
 
 
 def test_a_library_that_fails_is_no_reason_to_stop(monkeypatch):

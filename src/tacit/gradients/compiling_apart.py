@@ -79,7 +79,7 @@ def compile_apart(graph: GraphModule, inputs: Sequence[Tensor], options: dict[st
     if kept is None:
         with tempfile.TemporaryDirectory() as folder:
             _compile(job, Path(folder))
-            return _load(Path(folder))
+            return load_library(Path(folder))
     place = kept / job.key()
     if not place.is_dir():
         scratch = Path(tempfile.mkdtemp(dir=kept))
@@ -91,7 +91,7 @@ def compile_apart(graph: GraphModule, inputs: Sequence[Tensor], options: dict[st
             shutil.rmtree(scratch, ignore_errors=True)
         _forget_oldest(kept)
     os.utime(place)
-    return _load(place)
+    return load_library(place)
 
 
 def has_libraries() -> bool:
@@ -100,7 +100,8 @@ def has_libraries() -> bool:
     return kept is not None and any(kept.iterdir())
 
 
-def _load(folder: Path) -> Program:
+def load_library(folder: Path) -> Program:
+    """What a library in this folder computes, from a list of arguments to one of results."""
     (library,) = folder.glob("*.so")
     run: Program = torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1).run
     return run
