@@ -1,17 +1,19 @@
 """``tacit recipe``: published results again."""
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tacit.cli.console import Json, err, out, print_json, print_table, training_bar
+from tacit.cli.console import Json, err, out, print_json, training_bar
 from tacit.cli.devices import Device, find_device
 
 if TYPE_CHECKING:
     from tacit.recipes import Conditions
 
 app = typer.Typer(no_args_is_help=True)
+_INDENT = " " * 4
 
 Settings = Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE, such as epsilon=2; several times.")]
 Seeds = Annotated[int, typer.Option(help="How many independent models, for a mean and a spread.")]
@@ -42,16 +44,11 @@ def list_recipes(json: Json = False) -> None:
         ]
         print_json({"recipes": recipes})
         return
-    rows = (
-        (
-            recipe.name,
-            recipe.title,
-            ", ".join(f"{100 * figure.accuracy:.3g} % at {figure.epsilon:g}" for figure in recipe.published),
-            ", ".join(dataclasses.asdict(recipe.knobs)),
-        )
-        for recipe in RECIPES.values()
-    )
-    print_table("recipes", ("name", "what", "published", "knobs for --set"), rows)
+    for recipe in RECIPES.values():
+        published = ", ".join(f"{100 * figure.accuracy:.3g} % at {figure.epsilon:g}" for figure in recipe.published)
+        out.print(f"[bold]{recipe.name}[/]  {recipe.title}" + (f" (published: {published})" if published else ""))
+        knobs = f"--set {', '.join(dataclasses.asdict(recipe.knobs))}"
+        out.print(textwrap.fill(knobs, out.width, initial_indent=_INDENT, subsequent_indent=_INDENT), style="dim")
 
 
 @app.command()
