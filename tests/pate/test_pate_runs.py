@@ -183,6 +183,16 @@ def test_a_teacher_that_cannot_be_trained_is_the_owners_secret():
     assert "excluded" not in json.dumps(record)
 
 
+def test_whatever_happens_to_a_teacher_moves_one_vote():
+    """Also that it cannot be trained: then it counts for the first class, and the number of votes stays public."""
+    before, changed = clouds(), clouds()
+    changed.train.inputs[0] = torch.nan
+    votes, moved = (run_pate(data, pate(), Randomness()).poll.unsafe_votes for data in (before, changed))
+    assert set(moved.sum(1)) == {10}
+    assert np.abs(moved - votes).sum(1).max() == 2
+    assert (moved[:, 0] - votes[:, 0]).min() >= 0
+
+
 def test_nearest_records_answer_from_samples_that_the_test_did_not_see():
     all_of_the_sample = dataclasses.replace(KNN, voters=300)
     poll = run_pate(clouds(), pate(NearestRecords(all_of_the_sample), all_of_the_sample), Randomness()).poll

@@ -172,7 +172,7 @@ def _print(result: "PateResult") -> None:
         out.print("the budget ended the questions; the student learned from what was answered")
     if result.poll.unsafe_excluded:
         names = ", ".join(map(str, result.poll.unsafe_excluded))
-        err.print(f"teachers that could not be trained and never voted (private): {names}")
+        err.print(f"teachers that could not be trained, and count for the first class (private): {names}")
     out.print(f"student accuracy {result.student_accuracy:.4f}, {result.seconds:.1f} s")
     guarantee = f"delta {result.delta:g}, {result.neighbours.value}"
     out.print(f"epsilon {result.epsilon_data_independent:.3f} whatever the votes ({guarantee})")

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.core.validation import check_choice
-from tacit.models.scatternet import balanced_scattering
-from tacit.models.upright import Upright
+from tacit.models.scatternet import balanced_scattering, upright_scattering
 
 _AT_ONCE = 1024
 AS_THEY_ARE = "inputs"
@@ -18,7 +17,7 @@ FIXED_FEATURES: Mapping[str, Callable[[Sequence[int]], nn.Module]] = MappingProx
     {
         AS_THEY_ARE: lambda _input_shape: nn.Identity(),
         "scattering": balanced_scattering,
-        "upright-scattering": lambda input_shape: nn.Sequential(Upright(), balanced_scattering(input_shape)),
+        "upright-scattering": upright_scattering,
     }
 )
 """Builders by name; each takes the shape of one input. None of the maps has a state."""

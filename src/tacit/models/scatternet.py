@@ -13,6 +13,7 @@ from tacit.core.validation import check_count
 from tacit.models.feature_maps import OpponentColours, SignedRoot
 from tacit.models.scattering import Scattering
 from tacit.models.simple import Standardise
+from tacit.models.upright import Upright
 
 _COLOUR = 128  # from so many channels on, features are those of colour images
 _SMALLEST = 4
@@ -52,6 +53,11 @@ def balanced_scattering(input_shape: Sequence[int]) -> nn.Sequential:
     sizes = [1.0, *[1 / _FACTOR] * first, *[1 / _FACTOR**2] * (scattering.channels - 1 - first)]
     sizes *= check_count("channels", input_shape[0])
     return nn.Sequential(scattering, Standardise([0.0] * len(sizes), sizes))
+
+
+def upright_scattering(input_shape: Sequence[int]) -> nn.Sequential:
+    """Balanced scattering features of digits without their slant."""
+    return nn.Sequential(Upright(), balanced_scattering(input_shape))
 
 
 def opponent_scattering(input_shape: Sequence[int]) -> nn.Sequential:

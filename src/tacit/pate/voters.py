@@ -60,7 +60,7 @@ class Poll:
         unsafe_votes: ``[questions, classes]``, for answers.
         unsafe_tested: the same for tests of how many agree; with trained teachers the same votes.
         voters: how many vote on a question at most, which is public.
-        unsafe_excluded: teachers that never vote, since they could not be trained on what their parts hold.
+        unsafe_excluded: teachers that have no opinion, since they could not be trained on what their parts hold.
     """
 
     unsafe_votes: Votes
@@ -137,7 +137,7 @@ class Ensemble(Protocol):
 
     @property
     def excluded(self) -> tuple[int, ...]:
-        """Those that never vote, which was decided before the first question."""
+        """Those that have no opinion, which was decided before the first question."""
         ...
 
     def predictions(self, inputs: Tensor) -> npt.NDArray[np.int64]:
@@ -167,9 +167,14 @@ class TeacherVoters:
         return self.shares.relations
 
     def gather(self, room: Classroom, *, seed: int, progress: Progress) -> Pollster:
-        """Every teacher learns once, and has one opinion of every question."""
+        """Every teacher learns once, and has one opinion of every question.
+
+        One that is excluded counts for the first class on all of them: the number of votes stays public, and whatever
+        happens to a teacher moves one vote, as sensitivities and smoothness have it.
+        """
         teachers, questions = self.teach(room, self.shares.parts(len(room.records), seed), seed, progress)
         votes = count_votes(teachers.predictions(questions), room.classes)
+        votes[:, 0] += len(teachers.excluded)
         poll = Poll(votes, votes, self.shares.teachers, teachers.excluded)
         return lambda _room, _rows, _randomness: poll
 

@@ -16,8 +16,7 @@ from torch import nn
 from tacit.clipping import Flat
 from tacit.core.errors import InputError
 from tacit.core.validation import check_choice
-from tacit.models.scatternet import balanced_scattering, scatter_linear
-from tacit.models.upright import Upright
+from tacit.models.scatternet import balanced_scattering, scatter_linear, upright_scattering
 from tacit.plan import Preparation
 from tacit.recipes import tramer2021
 from tacit.recipes.knobs import nearest
@@ -83,11 +82,6 @@ def configure(features: Features, levels: Levels, run: PaperRun, knobs: Knobs) -
 def centred_and_whitened(noise: float, whitening: float) -> Callable[[int], tuple[Preparation, ...]]:
     """Two private looks at the features, for a public number of examples."""
     return lambda examples: (Centring(examples, noise), ChannelWhitening(examples, noise, whitening))
-
-
-def upright_scattering(input_shape: tuple[int, ...]) -> nn.Sequential:
-    """Balanced scattering features of digits without their slant."""
-    return nn.Sequential(Upright(), balanced_scattering(input_shape))
 
 
 def _recipe(title: str, features: Features, levels: Levels, run: PaperRun) -> Recipe:
