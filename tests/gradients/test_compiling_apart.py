@@ -1,7 +1,9 @@
 """The compiler in a process of its own: libraries are kept, and what goes wrong there is made good here."""
 
 import io
+import os
 import pickle
+import signal
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -14,6 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from tacit.clipping import Flat
 from tacit.core.errors import UnsupportedError
 from tacit.gradients import ClippedGrad, clipped_grad, compiler_process, compiling, compiling_apart
+from tacit.gradients.compiler_jobs import Job
 from tacit.gradients.compiling import can_compile
 from tacit.gradients.compiling_apart import can_compile_apart, compile_apart
 
@@ -123,14 +126,70 @@ def test_a_library_is_tried_in_the_process_that_made_it(large, monkeypatch, tmp_
     """A crash there is a failure of that process, and the one that trains goes on."""
     tried = []
     graph, (x,) = a_graph()
-    layouts, threads = ((x.shape, x.stride(), x.dtype),), torch.get_num_threads()
-    job = compiling_apart.Job(graph, layouts, {}, threads, "highest", deterministic=False)
+    job = Job.of(graph, [x], {})
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(pickle.dumps(job))))
     monkeypatch.setattr(torch._inductor, "aot_compile", lambda graph, inputs, options: None)
-    monkeypatch.setattr(compiler_process, "load_library", lambda folder: tried.append)
+    monkeypatch.setattr(compiler_process, "load_library", lambda folder: tried.append(folder) or tried.append)
     monkeypatch.setattr(compiler_process, "_TRIED", 0 if large else x.nbytes)
     compiler_process.main(str(tmp_path))
-    assert [[bool(values.any()) for values in arguments] for arguments in tried] == ([] if large else [[False]])
+    loaded, *runs = tried
+    assert loaded == tmp_path  # also where the arguments are too large to run it: loading alone may crash
+    assert [[bool(values.any()) for values in arguments] for arguments in runs] == ([] if large else [[False]])
+
+
+def test_where_the_other_process_crashed_it_is_not_started_again(cache, monkeypatch):
+    started = []
+
+    def crash(*arguments, **options):
+        started.append(arguments)
+        return subprocess.CompletedProcess([], -signal.SIGSEGV, b"", b"")
+
+    monkeypatch.setattr(compiling_apart.subprocess, "run", crash)
+    for _ in range(2):
+        with pytest.raises(UnsupportedError, match="process failed: status -11"):
+            compile_apart(*a_graph(), {})
+    assert len(started) == 1
+
+
+READER = """
+import pickle, sys, torch, torch._inductor
+from torch._dynamo.utils import counters
+from tacit.gradients.compiling_apart import CachedJob
+torch.set_float32_matmul_precision("high")  # a setting that the other process has to take over
+x = torch.arange(6.0).reshape(2, 3)
+cached = CachedJob.of(pickle.loads(sys.stdin.buffer.read()))
+cached.prepare()
+doubled, total = cached.job.compile()(x)
+torch.testing.assert_close(doubled, 2 * x)
+assert total == 15 and counters["inductor"]["fxgraph_cache_hit"] == 1, counters
+"""
+
+
+def test_a_program_is_taken_from_the_cache_that_another_process_filled(tmp_path):
+    """What keeps compiler and training apart on a GPU; a CPU's program is found in the same way."""
+    torch.set_float32_matmul_precision("high")
+    try:
+        job = pickle.dumps(Job.of(*a_graph(), {"cpp.vec_isa_ok": True}))
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    places = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", READER], input=job, check=True, env=os.environ | places, timeout=120
+    )
+
+
+def test_threads_take_short_turns_beside_a_compiler_and_ordinary_ones_after_it():
+    before, seen = sys.getswitchinterval(), []
+
+    class Spy:
+        def compile(self):
+            seen.append(sys.getswitchinterval())
+            raise RuntimeError("failed")
+
+    with pytest.raises(RuntimeError, match="failed"):
+        compiling._compile_within(Spy())
+    assert seen[0] < before / 10
+    assert sys.getswitchinterval() == before
 
 
 def test_a_library_that_fails_is_no_reason_to_stop(monkeypatch):

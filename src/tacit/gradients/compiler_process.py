@@ -1,4 +1,7 @@
-"""``python -m tacit.gradients.compiler_process FOLDER``: compiles a `Job` from standard input into this folder."""
+"""``python -m tacit.gradients.compiler_process [FOLDER]``: compiles a `Job` from standard input.
+
+It leaves a library in the folder, or, where none is given, the program in torch's cache.
+"""
 
 import pickle
 import sys
@@ -9,33 +12,43 @@ import torch
 import torch._inductor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from tacit.gradients.compiler_jobs import Job
 from tacit.gradients.compiling import improved
-from tacit.gradients.compiling_apart import Job, load_library
+from tacit.gradients.compiling_apart import load_library
 
-_TRIED = 2**30  # bytes of arguments, up to which a library is tried: records may be among them
+_TRIED = 2**30  # bytes of arguments, up to which a library is run once: records may be among them
 
 
-def main(folder: str) -> None:
-    """Compiles ahead of time, and tries the library once: should it crash, this process ends, not the one that trains.
+def main(folder: str | None = None) -> None:
+    """Reads the job, takes over its settings, and does it."""
+    job: Job = pickle.loads(sys.stdin.buffer.read())
+    job.settings.apply()
+    if folder is not None:
+        make_library(job, Path(folder))
+        return
+    if job.device.type == "cuda":
+        torch.cuda.set_device(job.device)
+    job.compile()
+
+
+def make_library(job: Job, folder: Path) -> None:
+    """Compiles ahead of time, and tries the library: should it crash, this process ends, not the one that trains.
 
     The graph is traced once more, since on its way here it lost what is known of its values.
     """
-    job: Job = pickle.loads(sys.stdin.buffer.read())
-    torch.set_num_threads(job.threads)
-    torch.set_float32_matmul_precision(job.precision)
-    torch.use_deterministic_algorithms(job.deterministic)
-    inputs = tuple(torch.empty_strided(shape, stride, dtype=dtype) for shape, stride, dtype in job.layouts)
+    inputs = tuple(torch.empty_strided(shape, stride, dtype=dtype) for shape, stride, dtype, _ in job.layouts)
     options = job.options | {
-        "aot_inductor.output_path": folder,
+        "aot_inductor.output_path": str(folder),
         "aot_inductor.compile_wrapper_opt_level": "O0",  # it only calls kernels
     }
     with torch.no_grad():
         graph = make_fx(job.graph, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)
         torch._inductor.aot_compile(improved(graph), inputs, options=options)
+        library = load_library(folder)
         if sum(tensor.nbytes for tensor in inputs) <= _TRIED:
-            load_library(Path(folder))([tensor.zero_() for tensor in inputs])
+            library([tensor.zero_() for tensor in inputs])
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    main(sys.argv[1])
+    main(*sys.argv[1:])

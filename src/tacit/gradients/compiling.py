@@ -3,19 +3,22 @@
 What was compiled stays on disk, so that a later run with the same model and shapes starts at once.
 """
 
+import contextlib
 import functools
 import os
 import shutil
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
-from tacit.gradients.compiling_apart import can_compile_apart, compile_apart
+from tacit.gradients.compiler_jobs import Job
+from tacit.gradients.compiling_apart import CachedJob, can_compile_apart, compile_apart
 from tacit.gradients.kept_memory import keep_freed_memory
 from tacit.gradients.parcel import Parcel
 from tacit.gradients.sharing import share_sums
@@ -23,6 +26,7 @@ from tacit.gradients.tidying import without_layout_copies
 from tacit.gradients.tracing import Program, Trace
 
 _ONE_AT_A_TIME = threading.Lock()
+_TURN = 1e-4  # seconds, after which a compiler in the background lets the training go on
 _SPARES = (1 / 64, 1 / 16, 1 / 4)  # of a program's memory, tried in turn: what splitting one block may waste
 
 
@@ -44,23 +48,46 @@ def improved(graph: GraphModule) -> GraphModule:
 
 
 def compile_graph(trace: Trace, inputs: Sequence[Tensor], *, apart: bool) -> Program:
-    """Machine code for one shape; ``apart`` from this process, or within it."""
-    device = inputs[0].device
-    if device.type == "cpu":
+    """Machine code for one shape; on a CPU by a process ``apart``, or within this one."""
+    if inputs[0].device.type == "cpu":
         keep_freed_memory()
     if apart:
-        return _or_graph(compile_apart(trace.graph, inputs, _options(trace, device)), trace.graph)
+        return _or_graph(compile_apart(trace.graph, inputs, _options(trace, inputs[0].device)), trace.graph)
+    try:
+        return _compile_within(_job(trace, inputs))
+    except Exception:  # of whatever kind: all that can be done without, and a real fault comes again
+        return _compile_within(Job.of(trace.graph, inputs, {}))
+
+
+def _job(trace: Trace, inputs: Sequence[Tensor]) -> Job:
     with torch.no_grad():
-        try:
-            compiled = torch._inductor.compile(improved(trace.graph), list(inputs), _options(trace, device))
-        except Exception:  # of whatever kind: all that can be done without, and a real fault comes again
-            compiled = torch._inductor.compile(trace.graph, list(inputs))
+        return Job.of(improved(trace.graph), inputs, _options(trace, inputs[0].device))
+
+
+def _compile_within(job: Job) -> Program:
+    with _short_turns():
+        compiled = job.compile()
 
     def call(arguments: list[Tensor]) -> list[Tensor]:
         with torch.no_grad():
             return list(compiled(*arguments))
 
     return call
+
+
+@contextlib.contextmanager
+def _short_turns() -> Iterator[None]:
+    """Has threads take shorter turns for a while, in the whole process.
+
+    Torch gives the interpreter away in every operation. A compiler, which hardly ever does, would keep it for 5 ms each
+    time, and an eager step of a thousand operations would take seconds.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, _TURN))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _or_graph(library: Program, graph: GraphModule) -> Program:
@@ -206,7 +233,8 @@ def _prepare_inductor() -> None:
 class Compilation:
     """A compilation in the background: eager steps go on until `ready`.
 
-    On a CPU it first runs in a process of its own, and within this one where that fails.
+    It first runs in a process of its own, and within this one where that fails. Who waits for it has nothing to gain
+    from that on a GPU.
 
     Attributes:
         failure: why it failed, where it did.
@@ -219,7 +247,8 @@ class Compilation:
         self.seconds = 0.0
         self._program: Program | None = None
         self._inputs, self._wait = list(inputs), wait
-        self._apart = can_compile_apart(trace.graph, inputs[0].device)
+        self._on_gpu = inputs[0].is_cuda
+        self._apart = can_compile_apart(trace.graph, inputs[0].device) and not (wait and self._on_gpu)
         self._start()
         if wait and not self.ready:
             self.try_again()
@@ -242,19 +271,33 @@ class Compilation:
         return True
 
     def _start(self) -> None:
-        if not self._apart:
+        if self._on_gpu or not self._apart:
             _prepare_inductor()  # here: whoever calls modules is not to meet its tracer
+        cached = self._cached_job() if self._on_gpu and self._apart else None
         if self._wait:
-            self._run()  # by this thread: another one would have cuBLAS keep a workspace for it
+            self._run(cached)  # by this thread: another one would have cuBLAS keep a workspace for it
         else:
-            threading.Thread(target=self._run, daemon=True).start()
+            threading.Thread(target=self._run, args=(cached,), daemon=True).start()
 
-    def _run(self) -> None:
+    def _cached_job(self) -> CachedJob | None:
+        try:
+            return CachedJob.of(_job(self.trace, self._inputs))
+        except Exception:  # what cannot be written cannot go to another process
+            self._apart = False
+            return None
+
+    def _run(self, cached: CachedJob | None) -> None:
         started = time.perf_counter()
         try:
             with _ONE_AT_A_TIME:
-                self._program = compile_graph(self.trace, self._inputs, apart=self._apart)
+                self._program = self._compile(cached)
             self._inputs = []
         except Exception as error:
             self.failure = (str(error).strip().splitlines() or [type(error).__name__])[0]
         self.seconds += time.perf_counter() - started
+
+    def _compile(self, cached: CachedJob | None) -> Program:
+        if cached is None:
+            return compile_graph(self.trace, self._inputs, apart=self._apart)
+        cached.prepare()
+        return _compile_within(cached.job)

@@ -1,29 +1,32 @@
-"""The compiler in a process of its own, which hands over a library and ends.
+"""The compiler in a process of its own, which leaves its result on disk and ends.
 
-Torch's compiler takes tens of MiB to import and more to work, and a process that has used it keeps both. What a
-training run needs of it is a library of a few MiB at most. So the traced graph goes to another process, which
+On a CPU: torch's compiler takes tens of MiB to import and more to work, and a process that has used it keeps both. What
+a training run needs of it is a library of a few MiB at most. So the traced graph goes to another process, which
 compiles it ahead of time; the library that comes back is loaded without the compiler and kept on disk for later runs.
+
+On a GPU: compiler and training would take turns in one interpreter, and both would take several times as long. So
+another process compiles the graph into torch's cache, from which this one has its program in seconds.
 """
 
 import contextlib
 import dataclasses
-import hashlib
 import os
 import pickle
-import platform
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
 from tacit.core.errors import UnsupportedError
+from tacit.gradients.compiler_jobs import Job
 from tacit.gradients.strategies import cache_folder
 from tacit.gradients.tracing import Program
 
@@ -31,50 +34,25 @@ _KNOWN = ("aten", "prims", "tacit")  # whose operators the other process has too
 _KEPT = 64  # libraries on disk
 _SECONDS = 1800.0
 _JUDGEMENT = 300  # characters of what the compiler said
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """A graph, the layouts of its arguments, and all that decides about its machine code."""
-
-    graph: GraphModule
-    layouts: tuple[tuple[torch.Size, tuple[int, ...], torch.dtype], ...]
-    options: dict[str, Any]
-    threads: int
-    precision: str
-    deterministic: bool
-
-    def key(self) -> str:
-        """The same for jobs with the same library."""
-        facts = (self.graph.code, self.layouts, self.options, self.threads, self.precision, self.deterministic)
-        digest = hashlib.sha256(repr((facts, torch.__version__, torch.version.git_version, _processor())).encode())
-        for name, value in self.graph.named_buffers():
-            digest.update(f"{name} {value.dtype} {list(value.shape)}".encode())
-            digest.update(value.cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()[:32]
+_CRASHED = "crashed.txt"  # in the place of a library: no use to try again
+_CRASHES = {-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE, -signal.SIGABRT}
 
 
 def can_compile_apart(graph: GraphModule, device: torch.device) -> bool:
     """Whether another process can know every operation of the graph: operators of the user's own live in this one."""
     operators = (node.target for node in graph.graph.nodes if isinstance(node.target, torch._ops.OpOverload))
     known = all(operator.namespace in _KNOWN for operator in operators)
-    return known and device.type == "cpu" and sys.platform == "linux" and hasattr(torch._C, "_aoti")
+    there = device.type == "cuda" or (device.type == "cpu" and hasattr(torch._C, "_aoti"))
+    return known and there and sys.platform == "linux"
 
 
 def compile_apart(graph: GraphModule, inputs: Sequence[Tensor], options: dict[str, Any]) -> Program:
     """The library of a graph on the CPU: from the disk, or from a new process that compiles it.
 
     Raises:
-        UnsupportedError: the other process failed; with what it said last.
+        UnsupportedError: the other process failed, or crashed on this graph before; with what it said last.
     """
-    job = Job(
-        graph,
-        tuple((tensor.shape, tensor.stride(), tensor.dtype) for tensor in inputs),
-        options,
-        torch.get_num_threads(),
-        torch.get_float32_matmul_precision(),
-        torch.are_deterministic_algorithms_enabled(),
-    )
+    job = Job.of(graph, inputs, options)
     kept = _kept_libraries()
     if kept is None:
         with tempfile.TemporaryDirectory() as folder:
@@ -94,6 +72,34 @@ def compile_apart(graph: GraphModule, inputs: Sequence[Tensor], options: dict[st
     return load_library(place)
 
 
+@dataclasses.dataclass(frozen=True)
+class CachedJob:
+    """A job for a GPU that another process can put into torch's cache.
+
+    Both processes read it from the same bytes: on its way a graph gets other names, by which the cache would not know
+    it. Whoever reads a graph traces it, which must not happen beside a step that calls modules.
+    """
+
+    written: bytes
+    job: Job
+
+    @classmethod
+    def of(cls, job: Job) -> Self:
+        """The job as it is read on the other side."""
+        written = pickle.dumps(job)
+        return cls(written, pickle.loads(written))
+
+    def prepare(self) -> None:
+        """Has another process compile it.
+
+        Raises:
+            UnsupportedError: the other process failed; with what it said last.
+        """
+        done = _run_compiler(self.written)
+        if done.returncode != 0:
+            raise UnsupportedError(_judgement(done))
+
+
 def has_libraries() -> bool:
     """Whether any library lies on disk."""
     kept = _kept_libraries()
@@ -102,24 +108,40 @@ def has_libraries() -> bool:
 
 def load_library(folder: Path) -> Program:
     """What a library in this folder computes, from a list of arguments to one of results."""
+    _refuse_crashed(folder)
     (library,) = folder.glob("*.so")
     run: Program = torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1).run
     return run
 
 
 def _compile(job: Job, folder: Path) -> None:
-    """Lets another process compile into this folder."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tacit.gradients.compiler_process", str(folder)],
-        input=pickle.dumps(job),
+    """Lets another process compile a library into this folder; where it crashed, a note lies there in its place."""
+    done = _run_compiler(pickle.dumps(job), str(folder))
+    if done.returncode in _CRASHES:
+        (folder / _CRASHED).write_text(_judgement(done), encoding="utf-8")
+    elif done.returncode != 0:
+        raise UnsupportedError(_judgement(done))
+
+
+def _run_compiler(job: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "tacit.gradients.compiler_process", *arguments],
+        input=job,
         capture_output=True,
         timeout=_SECONDS,
         check=False,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
-    if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip().splitlines() or [f"status {done.returncode}"]
-        raise UnsupportedError(f"the compiler's process failed: {said[-1][:_JUDGEMENT]}")
+
+
+def _judgement(done: subprocess.CompletedProcess[bytes]) -> str:
+    said = done.stderr.decode(errors="replace").strip().splitlines() or [f"status {done.returncode}"]
+    return f"the compiler's process failed: {said[-1][:_JUDGEMENT]}"
+
+
+def _refuse_crashed(folder: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        raise UnsupportedError((folder / _CRASHED).read_text(encoding="utf-8"))
 
 
 def _kept_libraries() -> Path | None:
@@ -139,12 +161,3 @@ def _forget_oldest(kept: Path) -> None:
         by_age = sorted(kept.iterdir(), key=lambda place: place.stat().st_mtime)
         for place in by_age[:-_KEPT]:
             shutil.rmtree(place, ignore_errors=True)
-
-
-def _processor() -> str:
-    """What machine code is made for."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines():
-            if line.startswith(("flags", "Features")):
-                return platform.machine() + line
-    return platform.machine() + platform.processor()
