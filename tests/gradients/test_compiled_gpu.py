@@ -1,0 +1,30 @@
+"""On a GPU another process compiles the step, and this one finds it in torch's cache."""
+
+import pytest
+import torch
+from compiled_checks import BOUND, a_network, check_equal, cross_entropy, eager_twin, images
+from torch._dynamo.utils import counters
+
+from tacit.clipping import Flat
+from tacit.gradients import clipped_grad
+from tacit.gradients.compiling import can_compile, wait_for_compiler
+
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available() or not can_compile(torch.device("cuda")), reason="no GPU with Triton"
+)
+
+
+def test_a_step_is_compiled_by_another_process_while_eager_ones_go_on(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    counters.clear()
+    grad = clipped_grad(a_network().cuda(), cross_entropy, clipping=Flat(BOUND), engine="bookkeeping")
+    grad.start_compiling(wait=False)
+    x, y = (part.cuda() for part in images())
+    expected = eager_twin(grad)(x, y)
+    check_equal(grad(x, y), expected)
+    assert grad.compilation.startswith("eager")
+    wait_for_compiler()
+    for _ in range(3):  # compared with the eager step, captured, replayed
+        check_equal(grad(x, y), expected, tolerance=1e-3)
+    assert grad.compilation == "compiled, in one CUDA graph"
+    assert counters["inductor"]["fxgraph_cache_hit"] == 1
