@@ -289,19 +289,22 @@ class Recorder(Observer):
 
 
 def _pull_back(derived: Watched, uses: Sequence[Contribution], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Per-example gradients of a derived tensor, carried back to the parameters that it came from."""
+    """Per-example gradients of a derived tensor, carried back to the parameters that it came from.
+
+    By `torch.vmap`: ``is_grads_batched`` of `torch.autograd.grad` takes examples one by one through what it has no rule
+    for, such as the gradient of a clamp.
+    """
     with torch.no_grad():
         grads = functools.reduce(torch.add, [use.write_out() for use in uses]).to(derived.tensor.dtype)
+
+    def pull(grad: Tensor, names: Sequence[str]) -> tuple[Any, ...]:
+        parameters = [tensors[name] for name in names]
+        return torch.autograd.grad(derived.tensor, parameters, grad, retain_graph=True, allow_unused=True)
+
     names = sorted(derived.names)
-    pulled = torch.autograd.grad(
-        derived.tensor,
-        [tensors[name] for name in names],
-        grads,
-        retain_graph=True,
-        allow_unused=True,
-        is_grads_batched=True,
-    )
-    return {name: grad for name, grad in zip(names, pulled, strict=True) if grad is not None}
+    found = zip(names, pull(torch.zeros_like(derived.tensor), names), strict=True)
+    used = [name for name, grad in found if grad is not None]
+    return dict(zip(used, torch.vmap(lambda grad: pull(grad, used))(grads), strict=True)) if used else {}
 
 
 def _detach(arguments: Any, roles: Mapping[str, Watched]) -> Any:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 
 from tacit.gradients.layers.attention import multi_head_attention, share_attention_bias
@@ -14,6 +15,7 @@ from tacit.gradients.layers.elementwise import ADD, EXPAND, MUL, SUB, WHERE
 from tacit.gradients.layers.embedding import EMBEDDING, EMBEDDING_BAG
 from tacit.gradients.layers.linear import ADDMM, LINEAR, MATMUL
 from tacit.gradients.layers.normalization import BATCH_NORM, GROUP_NORM, INSTANCE_NORM, LAYER_NORM, RMS_NORM
+from tacit.gradients.layers.weights import weight_norm
 
 _ALL = (
     *(LINEAR, ADDMM, MATMUL, CONVOLUTION, EMBEDDING, EMBEDDING_BAG),
@@ -26,6 +28,7 @@ RULES: dict[Callable[..., Any], Rule] = {function: rule for rule in _ALL for fun
 # Composite operations, and what runs in their place while a forward pass is recorded.
 REWRITES: dict[Callable[..., Any], Callable[..., Any]] = {
     F.multi_head_attention_forward: multi_head_attention,
+    torch._weight_norm: weight_norm,
 }
 
 # Operations that run as they are, with arguments prepared by an observed function.
