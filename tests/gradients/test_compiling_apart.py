@@ -1,5 +1,6 @@
 """The compiler in a process of its own: libraries are kept, and what goes wrong there is made good here."""
 
+import dataclasses
 import io
 import os
 import pickle
@@ -16,7 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from tacit.clipping import Flat
 from tacit.core.errors import UnsupportedError
 from tacit.gradients import ClippedGrad, clipped_grad, compiler_process, compiling, compiling_apart
-from tacit.gradients.compiler_jobs import Job
+from tacit.gradients.compiler_jobs import CompilerSettings, Job
 from tacit.gradients.compiling import can_compile
 from tacit.gradients.compiling_apart import can_compile_apart, compile_apart
 
@@ -35,6 +36,12 @@ def cache(monkeypatch, tmp_path):
 def a_graph(factor: float = 2.0):
     x = torch.arange(6.0).reshape(2, 3)
     return make_fx(lambda x: [x * torch.tensor(factor), x.sum()], tracing_mode="fake")(x), [x]
+
+
+def a_graph_with_parameter(value: float):
+    """As where a loss function reads one that is not the model's."""
+    weight = torch.nn.Parameter(torch.tensor(value), requires_grad=False)
+    return make_fx(lambda x: [x * weight], tracing_mode="fake", _allow_non_fake_inputs=True)(torch.zeros(2, 3))
 
 
 def a_grad() -> ClippedGrad:
@@ -59,6 +66,8 @@ def test_the_key_depends_on_all_that_decides_about_the_library(monkeypatch, tmp_
     graph, (x,) = a_graph()
     threads = torch.get_num_threads()
     for variant in (
+        (a_graph_with_parameter(1.0), [x], {}),
+        (a_graph_with_parameter(1.02), [x], {}),
         (graph, [x], {}),
         (a_graph(3.0)[0], [x], {}),
         (make_fx(torch.neg)(x), [x], {}),
@@ -68,13 +77,48 @@ def test_the_key_depends_on_all_that_decides_about_the_library(monkeypatch, tmp_
     ):
         with pytest.raises(UnsupportedError, match="noted"):
             compile_apart(*variant)
-    torch.set_num_threads(threads + 1)
+    for change, undo in (
+        (lambda: torch.set_num_threads(threads + 1), lambda: torch.set_num_threads(threads)),
+        (lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32)),
+        (
+            lambda: torch.use_deterministic_algorithms(True, warn_only=True),
+            lambda: torch.use_deterministic_algorithms(False),
+        ),
+    ):
+        change()
+        try:
+            with pytest.raises(UnsupportedError, match="noted"):
+                compile_apart(graph, [x], {})
+        finally:
+            undo()
+    assert len(keys) == len(set(keys)) == 11
+
+
+def test_settings_are_taken_over_whole():
+    before = CompilerSettings.now()
+    other = dataclasses.replace(
+        before, default_dtype=torch.float64, precision="high", deterministic=True, deterministic_warns=True
+    )
+    other = dataclasses.replace(other, products=())
     try:
-        with pytest.raises(UnsupportedError, match="noted"):
-            compile_apart(graph, [x], {})
+        other.apply()
+        assert dataclasses.replace(CompilerSettings.now(), products=()) == other
     finally:
-        torch.set_num_threads(threads)
-    assert len(set(keys)) == 7
+        before.apply()
+    assert CompilerSettings.now() == before
+
+
+def test_precision_that_was_set_for_a_backend_alone_is_no_obstacle():
+    """Torch then refuses to say what the precision of all is."""
+    script = """
+import torch
+from tacit.gradients.compiler_jobs import CompilerSettings
+torch.backends.cuda.matmul.fp32_precision = "tf32"
+settings = CompilerSettings.now()
+assert ("cuda", "fp32_precision", "tf32") in settings.products, settings
+settings.apply()
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True)
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o720])

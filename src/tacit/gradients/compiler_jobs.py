@@ -2,18 +2,29 @@
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
+import importlib.metadata
+import itertools
 import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import torch
+import torch.utils.deterministic
 from torch import Tensor
 from torch.fx import GraphModule
 
-# Of products on a GPU; a version of torch may lack some of them. The compiler's cache knows programs by them.
-_PRODUCTS = ("fp32_precision", "allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
+# How products are taken; a version of torch may lack some of these. The compiler's cache knows programs by them.
+_PRODUCTS = (
+    ("cuda", "fp32_precision"),
+    ("cuda", "allow_fp16_reduced_precision_reduction"),
+    ("cuda", "allow_bf16_reduced_precision_reduction"),
+    ("mkldnn", "fp32_precision"),
+)
+
+_FILLS: Any = torch.utils.deterministic  # a module with a property
 
 Layout = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device]
 
@@ -23,27 +34,51 @@ class CompilerSettings:
     """Settings of torch that programs depend on."""
 
     threads: int
-    precision: str
-    products: tuple[tuple[str, Any], ...]
+    default_dtype: torch.dtype
+    precision: str | None
+    products: tuple[tuple[str, str, Any], ...]
     deterministic: bool
+    deterministic_warns: bool
+    deterministic_fills: bool
 
     @classmethod
     def now(cls) -> Self:
         """Those of this process."""
         return cls(
             torch.get_num_threads(),
-            torch.get_float32_matmul_precision(),
-            tuple((name, value) for name in _PRODUCTS if (value := _of_products(name)) is not None),
+            torch.get_default_dtype(),
+            _if_told(torch.get_float32_matmul_precision),
+            tuple(
+                (backend, name, value)
+                for backend, name in _PRODUCTS
+                if (value := _if_told(functools.partial(getattr, _matmul(backend), name))) is not None
+            ),
             torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+            bool(_FILLS.fill_uninitialized_memory),
         )
 
     def apply(self) -> None:
         """Makes them those of this process."""
         torch.set_num_threads(self.threads)
-        torch.set_float32_matmul_precision(self.precision)
-        for name, value in self.products:
-            setattr(torch.backends.cuda.matmul, name, value)
-        torch.use_deterministic_algorithms(self.deterministic)
+        torch.set_default_dtype(self.default_dtype)
+        if self.precision is not None:
+            torch.set_float32_matmul_precision(self.precision)
+        for backend, name, value in self.products:
+            setattr(_matmul(backend), name, value)
+        torch.use_deterministic_algorithms(self.deterministic, warn_only=self.deterministic_warns)
+        _FILLS.fill_uninitialized_memory = self.deterministic_fills
+
+
+def _matmul(backend: str) -> Any:
+    return getattr(getattr(torch.backends, backend), "matmul", None)
+
+
+def _if_told(ask: Callable[[], Any]) -> Any:
+    """What a setting says; None where this torch does not know it, or where two settings disagree about it."""
+    with contextlib.suppress(AttributeError, RuntimeError):
+        return ask()
+    return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,12 +102,13 @@ class Job:
         return self.layouts[0][-1]
 
     def key(self) -> str:
-        """The same for jobs with the same machine code."""
-        facts = (self.graph.code, self.layouts, self.options, self.settings)
-        digest = hashlib.sha256(repr((facts, torch.__version__, torch.version.git_version, _processor())).encode())
-        for name, value in self.graph.named_buffers():
+        """The same for jobs with the same machine code; the values of tensors in the graph are part of that."""
+        versions = (_own_version(), torch.__version__, torch.version.git_version)
+        facts = (self.graph.code, self.layouts, self.options, self.settings, versions, _processor())
+        digest = hashlib.sha256(repr(facts).encode())
+        for name, value in itertools.chain(self.graph.named_parameters(), self.graph.named_buffers()):
             digest.update(f"{name} {value.dtype} {list(value.shape)}".encode())
-            digest.update(value.cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+            digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()[:32]
 
     def compile(self) -> Callable[..., Sequence[Tensor]]:
@@ -93,10 +129,10 @@ class Job:
         return program
 
 
-def _of_products(name: str) -> Any:
-    with contextlib.suppress(AttributeError, RuntimeError):  # unknown to this torch, or told by two that disagree
-        return getattr(torch.backends.cuda.matmul, name)
-    return None
+def _own_version() -> str:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # run from its source
+        return importlib.metadata.version("tacit")
+    return ""
 
 
 def _processor() -> str:

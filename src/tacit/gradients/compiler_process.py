@@ -3,8 +3,11 @@
 It leaves a library in the folder, or, where none is given, the program in torch's cache.
 """
 
+import os
 import pickle
 import sys
+import threading
+import time
 import warnings
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from tacit.gradients.compiler_jobs import Job
 from tacit.gradients.compiling import improved
 from tacit.gradients.compiling_apart import load_library
 
+_LOOK_EVERY = 1.0  # seconds
 _TRIED = 2**30  # bytes of arguments, up to which a library is run once: records may be among them
 
 
@@ -49,6 +53,14 @@ def make_library(job: Job, folder: Path) -> None:
             library([tensor.zero_() for tensor in inputs])
 
 
+def _end_with(parent: int) -> None:
+    """Ends this process when nobody waits for it any more: on a GPU it would hold memory for nothing."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_EVERY)
+    os._exit(1)
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     main(*sys.argv[1:])

@@ -223,11 +223,12 @@ def wait_for_compiler() -> None:
 @functools.cache
 def _prepare_inductor() -> None:
     """Traces a function of nothing, which inductor would do once by itself, with a tracer that no call gets past."""
-    from torch._inductor.loop_body import InterpreterShim  # slow to import, and not needed where nothing is compiled
+    with contextlib.suppress(ImportError, AttributeError):  # of another torch
+        from torch._inductor.loop_body import (
+            InterpreterShim,
+        )  # slow to import, and not needed where nothing is compiled
 
-    trace_nothing = getattr(InterpreterShim, "_dummy_gm", None)
-    if trace_nothing is not None:
-        trace_nothing()
+        InterpreterShim._dummy_gm()
 
 
 class Compilation:
@@ -281,7 +282,8 @@ class Compilation:
 
     def _cached_job(self) -> CachedJob | None:
         try:
-            return CachedJob.of(_job(self.trace, self._inputs))
+            with _ONE_AT_A_TIME:
+                return CachedJob.of(_job(self.trace, self._inputs))
         except Exception:  # what cannot be written cannot go to another process
             self._apart = False
             return None

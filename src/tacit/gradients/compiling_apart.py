@@ -35,15 +35,20 @@ _KEPT = 64  # libraries on disk
 _SECONDS = 1800.0
 _JUDGEMENT = 300  # characters of what the compiler said
 _CRASHED = "crashed.txt"  # in the place of a library: no use to try again
-_CRASHES = {-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE, -signal.SIGABRT}
+_CRASHES = {-signal.SIGSEGV, -signal.SIGILL, -signal.SIGFPE}
+_ROOM = 2**31  # bytes of a GPU that another process may take for a while
+_SCRATCH = "tmp"
 
 
 def can_compile_apart(graph: GraphModule, device: torch.device) -> bool:
     """Whether another process can know every operation of the graph: operators of the user's own live in this one."""
     operators = (node.target for node in graph.graph.nodes if isinstance(node.target, torch._ops.OpOverload))
     known = all(operator.namespace in _KNOWN for operator in operators)
-    there = device.type == "cuda" or (device.type == "cpu" and hasattr(torch._C, "_aoti"))
-    return known and there and sys.platform == "linux"
+    if not known or sys.platform != "linux":
+        return False
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0] >= _ROOM and _keeps_programs()
+    return device.type == "cpu" and hasattr(torch._C, "_aoti")
 
 
 def compile_apart(graph: GraphModule, inputs: Sequence[Tensor], options: dict[str, Any]) -> Program:
@@ -60,7 +65,7 @@ def compile_apart(graph: GraphModule, inputs: Sequence[Tensor], options: dict[st
             return load_library(Path(folder))
     place = kept / job.key()
     if not place.is_dir():
-        scratch = Path(tempfile.mkdtemp(dir=kept))
+        scratch = Path(tempfile.mkdtemp(dir=kept, prefix=_SCRATCH))
         try:
             _compile(job, scratch)
             with contextlib.suppress(OSError):  # another process was first
@@ -68,8 +73,9 @@ def compile_apart(graph: GraphModule, inputs: Sequence[Tensor], options: dict[st
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         _forget_oldest(kept)
+    library = load_library(place)
     os.utime(place)
-    return load_library(place)
+    return library
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +109,7 @@ class CachedJob:
 def has_libraries() -> bool:
     """Whether any library lies on disk."""
     kept = _kept_libraries()
-    return kept is not None and any(kept.iterdir())
+    return kept is not None and any(not place.name.startswith(_SCRATCH) for place in kept.iterdir())
 
 
 def load_library(folder: Path) -> Program:
@@ -142,6 +148,13 @@ def _judgement(done: subprocess.CompletedProcess[bytes]) -> str:
 def _refuse_crashed(folder: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         raise UnsupportedError((folder / _CRASHED).read_text(encoding="utf-8"))
+
+
+def _keeps_programs() -> bool:
+    """Whether torch's compiler keeps whole programs on disk."""
+    from torch._inductor import config  # slow to import, and not needed where nothing is compiled
+
+    return bool(config.fx_graph_cache) and not config.force_disable_caches
 
 
 def _kept_libraries() -> Path | None:

@@ -291,8 +291,8 @@ class Recorder(Observer):
 def _pull_back(derived: Watched, uses: Sequence[Contribution], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Per-example gradients of a derived tensor, carried back to the parameters that it came from.
 
-    By `torch.vmap`: ``is_grads_batched`` of `torch.autograd.grad` takes examples one by one through what it has no rule
-    for, such as the gradient of a clamp.
+    By `torch.vmap`: ``is_grads_batched`` of `torch.autograd.grad` has no rule for many operations, such as the gradient
+    of a clamp, and takes examples one by one through those. For the few that `torch.vmap` has none for, torch warns.
     """
     with torch.no_grad():
         grads = functools.reduce(torch.add, [use.write_out() for use in uses]).to(derived.tensor.dtype)
