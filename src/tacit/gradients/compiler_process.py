@@ -1,6 +1,7 @@
-"""``python -m tacit.gradients.compiler_process [FOLDER]``: compiles a `Job` from standard input.
+"""``python -m tacit.gradients.compiler_process PARENT [FOLDER]``: compiles a `Job` from standard input.
 
-It leaves a library in the folder, or, where none is given, the program in torch's cache.
+It leaves a library in the folder, or, where none is given, the program in torch's cache. It ends early where PARENT does,
+the number of the process that waits for it.
 """
 
 import os
@@ -62,5 +63,5 @@ def _end_with(parent: int) -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    main(*sys.argv[1:])
+    threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
+    main(*sys.argv[2:])

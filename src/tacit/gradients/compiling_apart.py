@@ -131,7 +131,7 @@ def _compile(job: Job, folder: Path) -> None:
 
 def _run_compiler(job: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [sys.executable, "-m", "tacit.gradients.compiler_process", *arguments],
+        [sys.executable, "-m", "tacit.gradients.compiler_process", str(os.getpid()), *arguments],
         input=job,
         capture_output=True,
         timeout=_SECONDS,
