@@ -1,7 +1,7 @@
 """``python -m tacit.gradients.compiler_process PARENT [FOLDER]``: compiles a `Job` from standard input.
 
-It leaves a library in the folder, or, where none is given, the program in torch's cache. It ends early where PARENT does,
-the number of the process that waits for it.
+It leaves a library in the folder, or, where none is given, the program in torch's cache. PARENT is the number of the
+process that waits for it; where that ends, this one does.
 """
 
 import os
