@@ -195,6 +195,16 @@ def test_where_the_other_process_crashed_it_is_not_started_again(cache, monkeypa
     assert len(started) == 1
 
 
+def test_the_compilers_process_ends_when_nobody_waits_for_it(monkeypatch):
+    parents = iter([7, 7, 1])
+    monkeypatch.setattr(os, "getppid", lambda: next(parents))
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    monkeypatch.setattr(compiler_process.time, "sleep", lambda seconds: None)
+    with pytest.raises(SystemExit):
+        compiler_process._end_with(7)
+    assert next(parents, None) is None
+
+
 READER = """
 import pickle, sys, torch, torch._inductor
 from torch._dynamo.utils import counters

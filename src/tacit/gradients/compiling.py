@@ -223,10 +223,8 @@ def wait_for_compiler() -> None:
 @functools.cache
 def _prepare_inductor() -> None:
     """Traces a function of nothing, which inductor would do once by itself, with a tracer that no call gets past."""
-    with contextlib.suppress(ImportError, AttributeError):  # of another torch
-        from torch._inductor.loop_body import (
-            InterpreterShim,
-        )  # slow to import, and not needed where nothing is compiled
+    with contextlib.suppress(ImportError, AttributeError):  # another torch may have it elsewhere
+        from torch._inductor.loop_body import InterpreterShim  # slow
 
         InterpreterShim._dummy_gm()
 
