@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from tacit.core.errors import InputError, UnsupportedError
 from tacit.models import PrivateGRU, PrivateLSTM, PrivateRNN, replace_recurrent
@@ -118,7 +119,7 @@ def test_every_parameter_enters_through_f_linear(monkeypatch):
     monkeypatch.setattr(F, "linear", spy)
     twin(torch.randn(2, 3, 4))
     assert {id(p) for p in twin.parameters()} == {id(tensor) for tensor in seen}
-    assert len(seen) == 2 * 2 * 2 * (1 + 3)  # layers, directions, weight and bias, inputs once and three steps
+    assert len(seen) == 2 * 2 * 2 * 2  # layers, directions, weight and bias; once for inputs and once for hidden states
 
 
 @pytest.mark.parametrize("ours", TWINS.values())
@@ -135,6 +136,35 @@ def test_functional_gradients_of_single_examples(ours):
         alone = torch.func.grad(loss)(parameters, x[i])
         for name, gradient in alone.items():
             torch.testing.assert_close(each[name][i], gradient, rtol=1e-10, atol=1e-12)
+
+
+def test_lstm_is_a_few_operations_however_long_the_sequence():
+    """A compiler takes minutes over thousands of them, and one walk over time is hundreds a layer."""
+
+    def operations(length):
+        twin = PrivateLSTM(4, 5, batch_first=True)
+        graph = make_fx(lambda x: torch.autograd.grad(twin(x)[0].sum(), list(twin.parameters())))(
+            torch.zeros(2, length, 4)
+        )
+        return len(graph.graph.nodes)
+
+    assert operations(3) == operations(30)
+
+
+def test_lstm_in_half_precision_is_close_to_torchs():
+    torch.manual_seed(0)
+    theirs = nn.LSTM(4, 5, num_layers=2, batch_first=True)
+    ours = PrivateLSTM(4, 5, num_layers=2, batch_first=True)
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(3, 8, 4)
+    exact = torch.autograd.grad(theirs(x)[0].sum(), list(theirs.parameters()))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        outputs = ours(x)[0]
+    rough = torch.autograd.grad(outputs.float().sum(), list(ours.parameters()))
+    assert outputs.dtype == torch.bfloat16
+    for one, other in zip(exact, rough, strict=True):
+        assert one.dtype == other.dtype == torch.float32
+        assert (one - other).norm() < 0.03 * one.norm()
 
 
 def test_empty_batch_is_ordinary():

@@ -165,11 +165,19 @@ class PrivateRecurrent(nn.Module, ABC, Generic[State]):
         bias_ih = getattr(self, f"bias_ih{suffix}") if self.bias else None
         bias_hh = getattr(self, f"bias_hh{suffix}") if self.bias else None
         weight_hh = getattr(self, f"weight_hh{suffix}")
-        from_inputs = F.linear(sequence, getattr(self, f"weight_ih{suffix}"), bias_ih)
-        steps = range(sequence.shape[1])
-        backwards = suffix.endswith("_reverse")
+        from_inputs = F.linear(sequence, getattr(self, f"weight_ih{suffix}"), bias_ih).transpose(0, 1)
+        if not suffix.endswith("_reverse"):
+            outputs, state = self._walk(from_inputs, weight_hh, bias_hh, state)
+            return outputs.transpose(0, 1), state
+        outputs, state = self._walk(from_inputs.flip(0), weight_hh, bias_hh, state)
+        return outputs.flip(0).transpose(0, 1), state
+
+    def _walk(
+        self, from_inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, state: States
+    ) -> tuple[torch.Tensor, States]:
+        """The hidden states of all time steps, time first, and the last state; one cell after the other."""
         outputs = []
-        for step in reversed(steps) if backwards else steps:
-            state = self._cell(from_inputs[:, step], F.linear(state[0], weight_hh, bias_hh), state)
+        for given in from_inputs:
+            state = self._cell(given, F.linear(state[0], weight, bias), state)
             outputs.append(state[0])
-        return torch.stack(outputs[::-1] if backwards else outputs, dim=1), state
+        return torch.stack(outputs), state

@@ -10,6 +10,7 @@ from torch import nn
 
 from tacit.core.errors import UnsupportedError
 from tacit.core.validation import check_choice
+from tacit.models.lstm_sequence import run_lstm
 from tacit.models.recurrence import PrivateRecurrent, States
 from tacit.models.surgery import with_replacements
 
@@ -110,6 +111,15 @@ class PrivateLSTM(PrivateRecurrent[tuple[torch.Tensor, torch.Tensor]]):
         enter, forget, candidate, leave = (from_input + from_hidden).chunk(4, dim=-1)
         cell = torch.sigmoid(forget) * state[1] + torch.sigmoid(enter) * torch.tanh(candidate)
         return torch.sigmoid(leave) * torch.tanh(cell), cell
+
+    def _walk(
+        self, from_inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, state: States
+    ) -> tuple[torch.Tensor, States]:
+        """In a few operations, or cell by cell under a transform of ``torch.func``, which knows no rule for those."""
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            return super()._walk(from_inputs, weight, bias, state)
+        outputs, cell = run_lstm(from_inputs, weight, bias, *state)
+        return outputs, (outputs[-1], cell)
 
 
 def replace_recurrent(model: nn.Module) -> nn.Module:

@@ -1,0 +1,146 @@
+r"""The time steps of an LSTM layer as operations of their own, so that a graph holds a few of them and not thousands.
+
+With the gates :math:`a_t = x_t + W h_{t-1} + b` of all time steps, where :math:`x_t` comes from the inputs,
+
+.. math:: c_t = \sigma(a^f_t)\, c_{t-1} + \sigma(a^i_t) \tanh(a^g_t), \qquad h_t = \sigma(a^o_t) \tanh(c_t).
+
+A layer written out step by step is thousands of operations, over which a compiler takes minutes. Here the walk over
+time is made within an operation, forwards for the states and backwards for the gradient of the gates. Between the two,
+W meets all hidden states of the walk in one ``F.linear``, which is where its gradient comes from:
+:math:`\partial L / \partial W = \sum_t (\partial L / \partial a_t)\, h_{t-1}^T`. So whoever asks for every example's
+gradient finds an ordinary affine map on a sequence.
+
+Tensors have time first here: (time, batch, ...). Everything is computed in the precision of the gates.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def run_lstm(
+    from_inputs: Tensor, weight: Tensor, bias: Tensor | None, hidden: Tensor, cell: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The hidden states of all time steps, (time, batch, hidden), and the last cell state, (batch, hidden).
+
+    Args:
+        from_inputs: what the gates i, f, g, o get from the inputs, (time, batch, 4 hidden).
+        weight, bias: W and b.
+        hidden, cell: the state before the first time step; gradients reach it.
+    """
+    hidden, cell = hidden.to(from_inputs.dtype), cell.to(from_inputs.dtype)
+    with torch.no_grad():
+        alike = weight.detach().to(from_inputs.dtype)
+        from_bias = from_inputs.detach() if bias is None else from_inputs.detach() + bias.detach().to(alike.dtype)
+        states, cells, gates = _walk(from_bias, alike, hidden.detach(), cell.detach())
+    if not torch.is_grad_enabled():
+        return states, cells[-1]
+    previous = torch.cat([hidden.detach()[None], states[:-1]])
+    total = from_inputs + F.linear(previous, weight, bias)
+    outputs, last = _with_gradient(total, hidden, cell, states, cells, gates, alike)
+    return outputs, last
+
+
+@torch.library.custom_op("tacit::lstm_walk", mutates_args=())
+def _walk(from_inputs: Tensor, weight: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The hidden states, the cell states and the gates after their non-linearities, of all time steps."""
+    width, across = hidden.shape[-1], weight.t().contiguous()
+    states, cells, gates = [], [], []
+    for given in from_inputs.unbind():
+        gate = torch.addmm(given, hidden, across)
+        enter_and_forget, candidate, leave = torch.split(gate, [2 * width, width, width], dim=1)
+        enter, forget = enter_and_forget.sigmoid_().chunk(2, dim=1)
+        cell = torch.addcmul(enter * candidate.tanh_(), forget, cell)
+        hidden = leave.sigmoid_() * cell.tanh()
+        states.append(hidden)
+        cells.append(cell)
+        gates.append(gate)
+    return torch.stack(states), torch.stack(cells), torch.stack(gates)
+
+
+@_walk.register_fake
+def _(from_inputs: Tensor, weight: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    del weight, cell
+    shape = (*from_inputs.shape[:2], hidden.shape[-1])
+    return from_inputs.new_empty(shape), from_inputs.new_empty(shape), from_inputs.new_empty(from_inputs.shape)
+
+
+@torch.library.custom_op("tacit::lstm_with_gradient", mutates_args=())
+def _with_gradient(
+    total: Tensor, hidden: Tensor, cell: Tensor, states: Tensor, cells: Tensor, gates: Tensor, weight: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The states that the walk found, as a function of the gates before non-linearities and of the first state."""
+    del total, hidden, cell, gates, weight
+    return states.clone(), cells[-1].clone()
+
+
+@_with_gradient.register_fake
+def _(
+    total: Tensor, hidden: Tensor, cell: Tensor, states: Tensor, cells: Tensor, gates: Tensor, weight: Tensor
+) -> tuple[Tensor, Tensor]:
+    del total, hidden, cell, gates, weight
+    return torch.empty_like(states), torch.empty_like(cells[-1])
+
+
+@torch.library.custom_op("tacit::lstm_walk_back", mutates_args=())
+def _walk_back(
+    from_states: Tensor, from_cell: Tensor, cell: Tensor, cells: Tensor, gates: Tensor, weight: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of the gates before their non-linearities, and of the first hidden and cell state.
+
+    Args:
+        from_states, from_cell: gradients of all hidden states, and of the last cell state, from after the layer.
+        cell, cells: the cell state before the first time step, and after each.
+        gates: after their non-linearities.
+    """
+    shape = (*cells.shape[:2], 4, cells.shape[-1])
+    enter, forget, candidate, leave = gates.view(shape).unbind(dim=2)
+    bent = cells.tanh()
+    to_cell = leave * (1 - bent * bent)
+    slopes = torch.stack(
+        [
+            candidate * enter * (1 - enter),
+            torch.cat([cell[None], cells[:-1]]) * forget * (1 - forget),
+            enter * (1 - candidate * candidate),
+            bent * leave * (1 - leave),
+        ],
+        dim=2,
+    )
+    found = torch.empty_like(slopes)
+    hidden_grad, cell_grad = torch.zeros_like(from_cell), from_cell
+    along_time = (from_states, to_cell, forget, slopes[:, :, :3], slopes[:, :, 3], found[:, :, :3], found[:, :, 3])
+    gradients = found.view(gates.shape)
+    for step in reversed(list(zip(*(part.unbind() for part in (*along_time, gradients)), strict=True))):
+        from_state, onto_cell, kept, by_cell, by_hidden, through_cell, through_hidden, gradient = step
+        hidden_grad = hidden_grad + from_state
+        cell_grad = torch.addcmul(cell_grad, hidden_grad, onto_cell)
+        torch.mul(by_cell, cell_grad[:, None], out=through_cell)
+        torch.mul(by_hidden, hidden_grad, out=through_hidden)
+        hidden_grad = gradient @ weight
+        cell_grad = cell_grad * kept
+    return gradients, hidden_grad, cell_grad
+
+
+@_walk_back.register_fake
+def _(
+    from_states: Tensor, from_cell: Tensor, cell: Tensor, cells: Tensor, gates: Tensor, weight: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    del from_states, cells, weight
+    return torch.empty_like(gates), torch.empty_like(from_cell), torch.empty_like(cell)
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+    del output
+    _, _, cell, _, cells, gates, weight = inputs
+    ctx.save_for_backward(cell, cells, gates, weight)
+
+
+def _backward(ctx: Any, from_states: Tensor, from_cell: Tensor) -> tuple[Tensor | None, ...]:
+    cell, cells, gates, weight = ctx.saved_tensors
+    total, hidden, first = _walk_back(from_states.contiguous(), from_cell.contiguous(), cell, cells, gates, weight)
+    return total, hidden, first, None, None, None, None
+
+
+_with_gradient.register_autograd(_backward, setup_context=_keep)
