@@ -1,9 +1,12 @@
 """Which way a layer takes: forced, remembered, timed or guessed; never with another result."""
 
+import itertools
 import json
 import os
 import subprocess
 import sys
+import threading
+import time
 import types
 
 import pytest
@@ -24,6 +27,8 @@ def cache(tmp_path, monkeypatch):
     """A cache of its own, empty in memory and on disk."""
     folder = tmp_path / "cache"
     monkeypatch.setenv("TACIT_CACHE", str(folder))
+    monkeypatch.setattr(strategies, "_for_now", {})
+    monkeypatch.setattr(strategies, "_in_line", lambda: 0.0)  # whatever else this machine does
     strategies._memory.cache_clear()
     yield folder / "strategies.json"
     strategies._memory.cache_clear()
@@ -113,7 +118,7 @@ def test_small_layers_are_guessed_without_timing(cache, monkeypatch):
 
 def test_timing_starts_at_the_threshold(monkeypatch):
     use, timed = a_use(), []
-    monkeypatch.setattr(strategies, "_fastest", lambda use, ways: timed.append(sorted(ways)) or "keep")
+    monkeypatch.setattr(strategies, "_fastest", lambda use, ways: timed.append(sorted(ways)) or ("keep", True))
     work = use.examples * ways.guess(use, ways.OUTER_WAYS[ways.cheapest(use)])
     monkeypatch.setattr(strategies, "_WORTH_TIMING", work * 1.01)
     Strategies().measure(use)
@@ -208,10 +213,46 @@ torch.manual_seed(0)
 use = Outer(torch.randn(3, 1, 8, 6), torch.randn(3, 1, 8, 5), torch.Size((6, 5)))
 def timed(use, found):
     print("timed")
-    return "tile"
+    return "tile", True
 strategies._fastest = timed
 print(strategies.Strategies()._choose(use, ways.ways_for(use)))
 """
+
+
+def test_what_was_timed_beside_other_work_is_not_kept_on_disk(cache, worth_timing, monkeypatch):
+    """A free CPU may well be faster another way, and whatever is on disk stays there."""
+    use, waited, runs = a_use(), itertools.count(), []
+    monkeypatch.setattr(strategies, "_in_line", lambda: float(next(waited)))
+    monkeypatch.setattr(strategies, "_prepare", lambda use, way: lambda: runs.append(way))
+    chosen = Strategies()._choose(use, ways.ways_for(use))
+    assert len(runs) == strategies._MORE_REPEATS * len(set(map(id, runs)))  # tried longer than usual
+    assert not cache.exists()
+    assert Strategies()._choose(use, ways.ways_for(use)) == chosen
+    assert len(runs) == strategies._MORE_REPEATS * len(set(map(id, runs)))  # and not again in this process
+    strategies._for_now.clear()
+    monkeypatch.setattr(strategies, "_in_line", lambda: 0.0)
+    Strategies()._choose(use, ways.ways_for(use))
+    assert len(json.loads(cache.read_text())) == 1
+
+
+def test_threads_that_stand_in_line_are_counted(monkeypatch):
+    monkeypatch.undo()
+    if not os.path.exists("/proc/self/schedstat"):
+        assert strategies._in_line() == 0
+        return
+    before, ends = strategies._in_line(), time.monotonic() + 20
+    tensor = torch.ones(200, 200)
+    workers = [
+        threading.Thread(target=lambda: [tensor @ tensor for _ in range(200)]) for _ in range(8 * os.cpu_count())
+    ]
+    for worker in workers:
+        worker.start()
+    while strategies._in_line() - before < 0.01 and time.monotonic() < ends and any(w.is_alive() for w in workers):
+        time.sleep(0.01)
+    found = strategies._in_line() - before
+    for worker in workers:
+        worker.join()
+    assert found >= 0.01
 
 
 def in_another_process() -> list[str]:

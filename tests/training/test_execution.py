@@ -70,6 +70,23 @@ def test_the_first_chunk_is_at_least_one_and_an_even_part_of_a_large_lot(monkeyp
     assert first_chunk_size(Execution(chunk_size=7), large, wide) == 7
 
 
+def test_gradients_of_convolutions_stay_within_the_cache_of_a_processor():
+    large = plan(expected_batch_size=1024, examples=60_000, sampler="fixed-size")
+    convolving = nn.Sequential(nn.Conv2d(3, 32, 3), nn.Flatten(), nn.LazyLinear(10))
+    convolving(torch.zeros(1, 3, 40, 40))  # a wide head, whose gradients are never written out
+    size = first_chunk_size(Execution(), large, convolving)
+    assert size == 1024  # 900 numbers an example
+    convolving[0] = nn.Conv2d(3, 512, 5)
+    size = first_chunk_size(Execution(), large, convolving)
+    assert size == 40
+    assert size * 38_912 < execution._IN_CACHE < 2 * size * 38_912
+    convolving[0] = nn.Conv2d(3, 2**15, 5)
+    assert first_chunk_size(Execution(), large, convolving) == 8  # and no fewer
+    convolving[0].requires_grad_(False)
+    assert first_chunk_size(Execution(), large, convolving) == 1024
+    assert first_chunk_size(Execution(chunk_size=600), large, convolving) == 600
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

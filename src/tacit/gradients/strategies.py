@@ -1,7 +1,8 @@
 """Which way to a norm a layer takes: formulas guess, timings decide, and what they decided is kept on disk.
 
 The choice never changes the result, only what it costs. A layer is known by its kind, shapes, precision and device; the
-first step that meets an unknown one runs every way that is not hopeless a few times and notes the fastest.
+first step that meets an unknown one runs every way that is not hopeless a few times and notes the fastest. What was
+timed on a CPU that was busy with other work holds for this process alone: on disk it would outlast that work.
 """
 
 import contextlib
@@ -27,8 +28,9 @@ STRATEGIES = ("keep", "gram", "tile", "keep-grouped", "keep-kernel")
 _WORTH_TIMING = 1e7  # multiplications; below that a wrong guess costs less than the timing
 _HOPELESS = 12  # times the best guess
 _KEPT_AT_MOST = 4.0  # times the numbers that the layer's input and output gradient hold
-_REPEATS = 3
+_REPEATS, _MORE_REPEATS = 3, 6
 _RUNS = {"cuda": 3, "cpu": 1}
+_DISTURBED = 0.05  # of a run's time that its threads stood in line for a processor
 _BYTES_A_SECOND = {"cuda": 2e12, "cpu": 5e9}  # of memory; roughly
 
 
@@ -61,14 +63,17 @@ class Strategies:
         if len(ways) == 1:
             return next(iter(ways))
         key = _key(use)
-        known = _memory().get(key, "")
+        known = _memory().get(key, _for_now.get(key, ""))
         if known in ways:
             return known
         best = cheapest(use)
         if _is_fake(use) or _examples(use) * guess(use, ways[best]) < _WORTH_TIMING:
             return best
-        chosen = _fastest(use, _promising(use, ways))
-        _remember(key, chosen)
+        chosen, undisturbed = _fastest(use, _promising(use, ways))
+        if undisturbed:
+            _remember(key, chosen)
+        else:
+            _for_now[key] = chosen
         return chosen
 
 
@@ -86,18 +91,24 @@ def _promising(use: Contribution, ways: dict[str, Way]) -> dict[str, Way]:
     return found or {cheapest(use): ways[cheapest(use)]}
 
 
-def _fastest(use: Contribution, ways: dict[str, Way]) -> str:
-    """Each way in turn, several times over; the least time wins."""
+def _fastest(use: Contribution, ways: dict[str, Way]) -> tuple[str, bool]:
+    """Each way in turn, several times over; the least time wins. Whether all had a time without others in between."""
     if len(ways) == 1:
-        return next(iter(ways))
-    works = {name: _prepare(use, way) for name, way in ways.items()}
+        return next(iter(ways)), True
+    device = _operands(use)[0].device
+    works = {name: work for name, way in ways.items() if (work := _prepare(use, way)) is not None}
     seconds: dict[str, float] = dict.fromkeys(ways, math.inf)
-    for _ in range(_REPEATS):
+    disturbed = set(works)
+    for turn in range(_MORE_REPEATS):
+        if turn >= _REPEATS and not disturbed:
+            break
         for name, work in works.items():
-            if work is not None:
-                seconds[name] = min(seconds[name], _seconds(work, _operands(use)[0].device))
+            taken, waited = _seconds(work, device)
+            seconds[name] = min(seconds[name], taken)
+            if waited <= _DISTURBED * taken:
+                disturbed.discard(name)
     late = {name: _reading_seconds(use, way) for name, way in ways.items()}
-    return min(seconds, key=lambda name: seconds[name] + late[name])
+    return min(seconds, key=lambda name: seconds[name] + late[name]), not disturbed
 
 
 def _prepare(use: Contribution, way: Way) -> Callable[[], object] | None:
@@ -126,13 +137,26 @@ def _captured(work: Callable[[], object]) -> Callable[[], object]:
     return graph.replay
 
 
-def _seconds(work: Callable[[], object], device: torch.device) -> float:
+def _seconds(work: Callable[[], object], device: torch.device) -> tuple[float, float]:
+    """A run's time, and for how long threads of this process stood in line for a processor meanwhile."""
     _wait(device)
-    start = time.perf_counter()
+    before, start = _in_line(), time.perf_counter()
     for _ in range(_RUNS[device.type]):
         work()
     _wait(device)
-    return (time.perf_counter() - start) / _RUNS[device.type]
+    taken = time.perf_counter() - start
+    waited = _in_line() - before if device.type == "cpu" else 0.0
+    return taken / _RUNS[device.type], waited / _RUNS[device.type]
+
+
+def _in_line() -> float:
+    """Seconds that the threads of this process were ready to run and did not; 0 where the system does not tell."""
+    total = 0
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for thread in Path("/proc/self/task").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # it has ended
+                total += int((thread / "schedstat").read_text(encoding="ascii").split()[1])
+    return total / 1e9
 
 
 def _reading_seconds(use: Contribution, way: Way) -> float:
@@ -188,6 +212,9 @@ def _kept() -> dict[str, str]:
         if isinstance(found, dict):
             return {str(key): str(name) for key, name in found.items()}
     return {}
+
+
+_for_now: dict[str, str] = {}
 
 
 def _remember(key: str, name: str) -> None:

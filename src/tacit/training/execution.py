@@ -19,6 +19,7 @@ from tacit.mechanisms import StepNoise
 from tacit.plan import DPSGD
 
 _LARGEST_CHUNK = 1024
+_IN_CACHE = 6 * 2**20 // 4  # float32 numbers that a processor's cache holds
 _MULTIPLE = 8  # what matrix units like
 _SPREADS = 4  # standard deviations of a lot's size that a chunk holds beyond the mean
 _FIRST_TIMED, _LAST_TIMED = 3, 8
@@ -31,9 +32,10 @@ class Execution:
 
     Attributes:
         engine: ``auto``, ``bookkeeping``, ``functional`` or ``reference``.
-        chunk_size: how many examples are worked on at once. By default a whole lot on a GPU, and on the CPU at most
-            1024 and as many as keep per-example gradients within a quarter of the memory if all of them are written
-            out. Where memory runs out it is halved.
+        chunk_size: how many examples are worked on at once. By default a whole lot on a GPU. On the CPU at most 1024,
+            as many as keep per-example gradients within a quarter of the memory if all of them are written out, and
+            from eight on no more than keep those of convolutions, which mostly are, within a processor's cache. Where
+            memory runs out it is halved.
         pad_chunks: pads every chunk to ``chunk_size`` with masked examples, so that all have one shape; compiled
             steps always do.
         preflight: compares the engine with the reference on three examples before the first step.
@@ -68,12 +70,22 @@ def first_chunk_size(execution: Execution, plan: DPSGD, model: nn.Module) -> int
     mean = plan.sampler.expected_batch_size(plan.examples)
     largest = plan.sampler.largest_batch_size(plan.examples)
     size = min(largest, math.ceil(mean + _SPREADS * math.sqrt(mean)))
-    parameters = trainable(model).values()
-    if not next(iter(parameters)).is_cuda:
-        trained = sum(parameter.numel() for parameter in parameters)
-        parts = math.ceil(size / max(1, min(_LARGEST_CHUNK, _memory_numbers() // trained)))
-        size = math.ceil(size / parts)
+    if not next(iter(trainable(model).values())).is_cuda:
+        size = math.ceil(size / math.ceil(size / _at_once_on_cpu(model)))
     return size if size < _MULTIPLE else min(largest, math.ceil(size / _MULTIPLE) * _MULTIPLE)
+
+
+def _at_once_on_cpu(model: nn.Module) -> int:
+    trained = sum(parameter.numel() for parameter in trainable(model).values())
+    convolving = sum(
+        parameter.numel()
+        for module in model.modules()
+        if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d)
+        for parameter in module.parameters(recurse=False)
+        if parameter.requires_grad
+    )
+    in_cache = max(_MULTIPLE, _IN_CACHE // max(1, convolving))
+    return max(1, min(_LARGEST_CHUNK, _memory_numbers() // trained, in_cache))
 
 
 def _memory_numbers() -> int:
