@@ -53,10 +53,10 @@ _PUBLISHED: Mapping[float, _Level] = {
     8.0: _published(3.0, 2468),
 }
 _OWN: Mapping[float, _Level] = {
-    1.0: _Level(400, 4, 2.0, 0.99, "norm-relu-conv"),
-    2.0: _Level(500, 3, 2.0, 0.99, "norm-relu-conv"),
-    3.0: _Level(600, 2, 2.0, 0.99, "norm-relu-conv"),
-    8.0: _Level(800, 2, 4.0, 0.995, "norm-relu-conv"),
+    1.0: _Level(175, 4, 2.0, 0.99, "norm-relu-conv"),
+    2.0: _Level(235, 3, 2.0, 0.99, "norm-relu-conv"),
+    3.0: _Level(350, 2, 2.0, 0.99, "norm-relu-conv"),
+    8.0: _Level(350, 2, 4.0, 0.99, "norm-relu-conv"),
 }
 
 
