@@ -16,6 +16,7 @@ import torch
 import torch._inductor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import tacit.models.lstm_sequence  # noqa: F401 - its operations may be in a graph
 from tacit.gradients.compiler_jobs import Job
 from tacit.gradients.compiling import improved
 from tacit.gradients.compiling_apart import load_library
