@@ -111,6 +111,7 @@ class CompiledEngine:
                 program = self._compile(form, batch, mask)
             if program is None or not program.compilation.ready:
                 return result
+            del result  # as large as the model, and taken again to compare with
         if program.compilation.failure is not None and not program.compilation.try_again():
             self._refuse(program.compilation.failure)
         if not program.compilation.ready:
