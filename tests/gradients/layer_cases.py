@@ -289,6 +289,7 @@ CASES: dict[str, Case] = {
     "lstm": Case(lambda: Recurrent("PrivateLSTM", num_layers=2, batch_first=True), images(6, 3)),
     "lstm-bidirectional": Case(lambda: Recurrent("PrivateLSTM", bidirectional=True), images(4, 3)),
     "gru": Case(lambda: Recurrent("PrivateGRU", batch_first=True), images(6, 3)),
+    "frames-lstm": Case(frames(lambda: Recurrent("PrivateLSTM", batch_first=True)), images(2, 5, 3)),
     "frames-linear": Case(frames(lambda: nn.Linear(4, 3)), images(2, 4)),
     "frames-conv2d": Case(frames(_convolution(2, groups=2)), images(6, 4, 4, 4)),  # as many frames as channels
     "frames-conv1d": Case(frames(_convolution(1, stride=2)), images(2, 4, 7)),

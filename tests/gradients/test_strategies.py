@@ -28,7 +28,7 @@ def cache(tmp_path, monkeypatch):
     folder = tmp_path / "cache"
     monkeypatch.setenv("TACIT_CACHE", str(folder))
     monkeypatch.setattr(strategies, "_for_now", {})
-    monkeypatch.setattr(strategies, "_in_line", lambda: 0.0)  # whatever else this machine does
+    monkeypatch.setattr(strategies, "_in_line", dict)  # whatever else this machine does
     strategies._memory.cache_clear()
     yield folder / "strategies.json"
     strategies._memory.cache_clear()
@@ -222,7 +222,7 @@ print(strategies.Strategies()._choose(use, ways.ways_for(use)))
 def test_what_was_timed_beside_other_work_is_not_kept_on_disk(cache, worth_timing, monkeypatch):
     """A free CPU may well be faster another way, and whatever is on disk stays there."""
     use, waited, runs = a_use(), itertools.count(), []
-    monkeypatch.setattr(strategies, "_in_line", lambda: float(next(waited)))
+    monkeypatch.setattr(strategies, "_in_line", lambda: {"1": 100.0 * next(waited)})
     monkeypatch.setattr(strategies, "_prepare", lambda use, way: lambda: runs.append(way))
     chosen = Strategies()._choose(use, ways.ways_for(use))
     assert len(runs) == strategies._MORE_REPEATS * len(set(map(id, runs)))  # tried longer than usual
@@ -230,7 +230,7 @@ def test_what_was_timed_beside_other_work_is_not_kept_on_disk(cache, worth_timin
     assert Strategies()._choose(use, ways.ways_for(use)) == chosen
     assert len(runs) == strategies._MORE_REPEATS * len(set(map(id, runs)))  # and not again in this process
     strategies._for_now.clear()
-    monkeypatch.setattr(strategies, "_in_line", lambda: 0.0)
+    monkeypatch.setattr(strategies, "_in_line", dict)
     Strategies()._choose(use, ways.ways_for(use))
     assert len(json.loads(cache.read_text())) == 1
 
@@ -238,21 +238,19 @@ def test_what_was_timed_beside_other_work_is_not_kept_on_disk(cache, worth_timin
 def test_threads_that_stand_in_line_are_counted(monkeypatch):
     monkeypatch.undo()
     if not os.path.exists("/proc/self/schedstat"):
-        assert strategies._in_line() == 0
+        assert strategies._in_line() == {}
         return
-    before, ends = strategies._in_line(), time.monotonic() + 20
-    tensor = torch.ones(200, 200)
+    before, waited, ends, tensor = strategies._in_line(), 0.0, time.monotonic() + 20, torch.ones(200, 200)
     workers = [
-        threading.Thread(target=lambda: [tensor @ tensor for _ in range(200)]) for _ in range(8 * os.cpu_count())
+        threading.Thread(target=lambda: [tensor @ tensor for _ in range(200)]) for _ in range(8 * (os.cpu_count() or 1))
     ]
     for worker in workers:
         worker.start()
-    while strategies._in_line() - before < 0.01 and time.monotonic() < ends and any(w.is_alive() for w in workers):
-        time.sleep(0.01)
-    found = strategies._in_line() - before
+    while waited < 0.01 and time.monotonic() < ends and any(worker.is_alive() for worker in workers):
+        waited = max(waited, sum(line for thread, line in strategies._in_line().items() if thread not in before))
     for worker in workers:
         worker.join()
-    assert found >= 0.01
+    assert waited >= 0.01
 
 
 def in_another_process() -> list[str]:

@@ -64,6 +64,29 @@ def test_gradients_equal_torchs(theirs, ours):
 
 
 @pytest.mark.parametrize(("theirs", "ours"), PAIRS)
+@pytest.mark.parametrize("length", [1, 5])
+def test_gradients_reach_first_states_and_come_from_last_ones(theirs, ours, length):
+    layer, twin = make_pair(theirs, ours, num_layers=2, batch_first=True)
+    x = torch.randn(3, length, 4, dtype=torch.float64, requires_grad=True)
+    parts = 2 if ours is PrivateLSTM else 1
+    first = [torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True) for _ in range(parts)]
+    found = []
+    for module in (layer, twin):
+        last = as_tuple(module(x, tuple(first) if parts > 1 else first[0])[1])
+        found.append(torch.autograd.grad(last[-1].square().sum(), [x, *first, *module.parameters()]))
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_lstm_refuses_second_derivatives():
+    """What its backward pass computes would count as a constant."""
+    twin = PrivateLSTM(4, 5, batch_first=True)
+    x = torch.randn(2, 3, 4, requires_grad=True)
+    with pytest.raises(UnsupportedError, match="PrivateLSTM: has no second derivatives"):
+        torch.autograd.grad(twin(x)[0].sum(), x, create_graph=True)
+
+
+@pytest.mark.parametrize(("theirs", "ours"), PAIRS)
 def test_one_sequence_without_a_batch(theirs, ours):
     layer, twin = make_pair(theirs, ours)
     x = torch.randn(6, 4, dtype=torch.float64)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from private_checks import cross_entropy, flat, network, no_gradient, plan, records, updates
 from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 
 from tacit.core import Budget
 from tacit.core.errors import InputError
@@ -82,6 +83,8 @@ def test_gradients_of_convolutions_stay_within_the_cache_of_a_processor():
     assert size * 38_912 < execution._IN_CACHE < 2 * size * 38_912
     convolving[0] = nn.Conv2d(3, 2**15, 5)
     assert first_chunk_size(Execution(), large, convolving) == 8  # and no fewer
+    convolving[0] = weight_norm(nn.Conv2d(3, 2**10, 5))
+    assert first_chunk_size(Execution(), large, convolving) == 16  # 79,000 numbers, rounded down
     convolving[0].requires_grad_(False)
     assert first_chunk_size(Execution(), large, convolving) == 1024
     assert first_chunk_size(Execution(chunk_size=600), large, convolving) == 600

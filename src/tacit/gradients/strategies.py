@@ -138,25 +138,26 @@ def _captured(work: Callable[[], object]) -> Callable[[], object]:
 
 
 def _seconds(work: Callable[[], object], device: torch.device) -> tuple[float, float]:
-    """A run's time, and for how long threads of this process stood in line for a processor meanwhile."""
+    """A run's time, and for how long a thread of this process stood in line for a processor meanwhile, on average."""
     _wait(device)
     before, start = _in_line(), time.perf_counter()
     for _ in range(_RUNS[device.type]):
         work()
     _wait(device)
-    taken = time.perf_counter() - start
-    waited = _in_line() - before if device.type == "cpu" else 0.0
-    return taken / _RUNS[device.type], waited / _RUNS[device.type]
+    taken, after = time.perf_counter() - start, _in_line()
+    waited = sum(after[thread] - before[thread] for thread in before.keys() & after.keys())
+    in_turn = waited / torch.get_num_threads() if device.type == "cpu" else 0.0
+    return taken / _RUNS[device.type], in_turn / _RUNS[device.type]
 
 
-def _in_line() -> float:
-    """Seconds that the threads of this process were ready to run and did not; 0 where the system does not tell."""
-    total = 0
-    with contextlib.suppress(OSError, ValueError, IndexError):
+def _in_line() -> dict[str, float]:
+    """For how many seconds each thread of this process was ready to run and did not; none where no system tells."""
+    found: dict[str, float] = {}
+    with contextlib.suppress(OSError):
         for thread in Path("/proc/self/task").iterdir():
-            with contextlib.suppress(FileNotFoundError):  # it has ended
-                total += int((thread / "schedstat").read_text(encoding="ascii").split()[1])
-    return total / 1e9
+            with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended
+                found[thread.name] = int((thread / "schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    return found
 
 
 def _reading_seconds(use: Contribution, way: Way) -> float:

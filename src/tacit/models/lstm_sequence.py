@@ -10,7 +10,8 @@ W meets all hidden states of the walk in one ``F.linear``, which is where its gr
 :math:`\partial L / \partial W = \sum_t (\partial L / \partial a_t)\, h_{t-1}^T`. So whoever asks for every example's
 gradient finds an ordinary affine map on a sequence.
 
-Tensors have time first here: (time, batch, ...). Everything is computed in the precision of the gates.
+Tensors have time first here: (time, batch, ...). Everything is computed in the precision of the gates. There are no
+second derivatives: whoever asks for a graph of the backward pass is refused.
 """
 
 from typing import Any
@@ -18,6 +19,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from tacit.core.errors import UnsupportedError
 
 
 def run_lstm(
@@ -38,7 +41,8 @@ def run_lstm(
     if not torch.is_grad_enabled():
         return states, cells[-1]
     previous = torch.cat([hidden.detach()[None], states[:-1]])
-    total = from_inputs + F.linear(previous, weight, bias)
+    # Batch first, where whoever looks for examples finds them, several sequences an example included.
+    total = from_inputs + F.linear(previous.transpose(0, 1), weight, bias).transpose(0, 1)
     outputs, last = _with_gradient(total, hidden, cell, states, cells, gates, alike)
     return outputs, last
 
@@ -127,8 +131,8 @@ def _walk_back(
 def _(
     from_states: Tensor, from_cell: Tensor, cell: Tensor, cells: Tensor, gates: Tensor, weight: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    del from_states, cells, weight
-    return torch.empty_like(gates), torch.empty_like(from_cell), torch.empty_like(cell)
+    del from_states, cell, cells, weight
+    return torch.empty_like(gates), torch.empty_like(from_cell), torch.empty_like(from_cell)
 
 
 def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -138,6 +142,11 @@ def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -
 
 
 def _backward(ctx: Any, from_states: Tensor, from_cell: Tensor) -> tuple[Tensor | None, ...]:
+    if torch.is_grad_enabled():  # as with create_graph; what comes out of the walk would count as a constant
+        raise UnsupportedError(
+            "PrivateLSTM: has no second derivatives, as torch's LSTM on a GPU. Take no gradient of its gradient, or "
+            "run it under torch.func, where every time step is spelt out."
+        )
     cell, cells, gates, weight = ctx.saved_tensors
     total, hidden, first = _walk_back(from_states.contiguous(), from_cell.contiguous(), cell, cells, gates, weight)
     return total, hidden, first, None, None, None, None

@@ -1,8 +1,8 @@
-"""Recurrent layers that spell out their time steps, so that every example's gradient can be had.
+"""Recurrent layers that show where their parameters enter, so that every example's gradient can be had.
 
 torch's RNN, LSTM and GRU are single fused operations; no engine can look inside. Their twins here have the
 same arguments, parameters, outputs and state_dict, and apply each parameter through plain ``F.linear``
-calls: one for the inputs of all time steps, and one a time step for the hidden state.
+calls: one for the inputs of all time steps, and for the hidden state one a time step, or in an LSTM one for all.
 """
 
 import torch

@@ -81,10 +81,10 @@ def _at_once_on_cpu(model: nn.Module) -> int:
         parameter.numel()
         for module in model.modules()
         if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d)
-        for parameter in module.parameters(recurse=False)
+        for parameter in module.parameters()
         if parameter.requires_grad
     )
-    in_cache = max(_MULTIPLE, _IN_CACHE // max(1, convolving))
+    in_cache = max(1, _IN_CACHE // max(1, convolving) // _MULTIPLE) * _MULTIPLE
     return max(1, min(_LARGEST_CHUNK, _memory_numbers() // trained, in_cache))
 
 
