@@ -1,6 +1,5 @@
 """What the recipes on colour images share: levels, random views, half precision."""
 
-import dataclasses
 from collections.abc import Callable
 
 import torch
@@ -12,16 +11,6 @@ from tacit.training.augmentation import self_mixup, views
 from tacit.training.views import Augment
 
 DATASET = "cifar10-jpeg"
-
-
-@dataclasses.dataclass(frozen=True)
-class Level:
-    """What a classifier on prepared features has for an epsilon."""
-
-    batch_size: int
-    steps: int
-    learning_rate: float
-    preparation_noise: float
 
 
 def random_views(count: int, *, mixtures: int = 0) -> Callable[[Generator], Augment]:

@@ -17,22 +17,14 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 
-from tacit.clipping import Flat
-from tacit.models.scatternet import linear_from_zero
-from tacit.plan import Preparation
-from tacit.recipes.colour_images import DATASET, Level
+from tacit.recipes.colour_images import DATASET
 from tacit.recipes.fixed_features import named_features, side_by_side
 from tacit.recipes.knobs import nearest, with_given
 from tacit.recipes.noise_prior_cifar10 import SOURCE as PRIOR_SOURCE
 from tacit.recipes.noise_prior_cifar10 import prior_folder
+from tacit.recipes.prepared_linear import Level, prepared_linear
 from tacit.recipes.recipe import DELTA, Configuration, Published, Recipe
 from tacit.recipes.tramer2021 import SOURCE
-from tacit.training.optimizers import schedule_factor
-from tacit.training.preparation import Centring, ChannelWhitening
-from tacit.training.preparation.whitening import Kind
-
-_CLIP_SHARE = 0.1  # of the length of an image's features
-
 
 _LEVELS: Mapping[float, Level] = {  # learning rates are those for features of length 1
     1.0: Level(batch_size=16384, steps=200, learning_rate=160.0, preparation_noise=20.0),
@@ -62,28 +54,16 @@ class Knobs:
 
 def configure(knobs: Knobs) -> Configuration:
     """The run for these knobs."""
-    level = with_given(nearest(_LEVELS, knobs.epsilon), knobs)
     features = named_features(knobs.features)
-    kinds = tuple(kind.kind for kind in features)
-    size = sum(channels * places for channels, places in kinds)
-    return Configuration(
-        dataset=DATASET,
-        model=linear_from_zero,
-        batch_size=level.batch_size,
-        steps=level.steps,
-        clipping=Flat(_CLIP_SHARE * size**0.5),
-        learning_rate=level.learning_rate / size,
-        optimizer="momentum",
-        schedule=schedule_factor("linear", level.steps),
+    return prepared_linear(
+        DATASET,
+        functools.partial(side_by_side, features, prior_folder(knobs.prior)),
+        [kind.kind for kind in features],
+        with_given(nearest(_LEVELS, knobs.epsilon), knobs),
         epsilon=knobs.epsilon,
-        features=functools.partial(side_by_side, features, prior_folder(knobs.prior)),
-        preparations=functools.partial(_preparations, level.preparation_noise, knobs.whitening, kinds),
+        whitening=knobs.whitening,
         delta=knobs.delta,
     )
-
-
-def _preparations(noise: float, whitening: float, kinds: tuple[Kind, ...], examples: int) -> tuple[Preparation, ...]:
-    return Centring(examples, noise), ChannelWhitening(examples, noise, whitening, kinds)
 
 
 def _recipe(name: str, title: str, source: str, features: str, published: tuple[Published, ...] = ()) -> Recipe:

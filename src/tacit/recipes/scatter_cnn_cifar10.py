@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from tacit.clipping import Flat
 from tacit.models.scatternet import opponent_scattering, scatter_cnn
-from tacit.recipes.colour_images import DATASET, Level, half_precision_loss
+from tacit.recipes.colour_images import DATASET, half_precision_loss
 from tacit.recipes.knobs import nearest, with_given
+from tacit.recipes.prepared_linear import Level
 from tacit.recipes.recipe import DELTA, Configuration, Published, Recipe
 from tacit.recipes.scatter_linear import centred_and_whitened
 from tacit.recipes.tramer2021 import SOURCE
