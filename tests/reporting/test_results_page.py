@@ -9,6 +9,7 @@ from dp_accounting import ComposedDpEvent, GaussianDpEvent
 from tacit.accounting import dpsgd_event, event_to_json
 from tacit.core.errors import InputError
 from tacit.recipes import read_results, write_result
+from tacit.reporting.canvas import canvas, label_shares
 from tacit.reporting.results_page import write_results_page
 
 RESULT = {
@@ -177,3 +178,14 @@ def test_names_are_not_joined_by_a_line(tmp_path):
     drawn = figures["some-recipe-0"]
     assert ">sgd<" in drawn
     assert ">adam<" in drawn
+
+
+def test_ticks_of_shares_say_where_they_stand():
+    """Ticks at 87.5 and 82.5 % were labelled 88 and 82."""
+    figure, axes = canvas()
+    axes.set_ylim(0.74, 0.92)
+    label_shares(axes)
+    figure.canvas.draw()
+    ticks = axes.get_yticks()
+    assert [label.get_text() for label in axes.get_yticklabels()] == [f"{100 * tick:.6g} %" for tick in ticks]
+    assert any(round(1000 * tick) % 10 for tick in ticks)

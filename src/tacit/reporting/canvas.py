@@ -10,7 +10,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 # Drawn in colours that stand for nothing else, then handed to the page's style sheet, which knows light and
 # dark.
@@ -103,3 +103,8 @@ def _drawn(figure: Figure, name: str) -> str:
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     return re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+
+
+def label_shares(axes: Axes) -> None:
+    """Shares from 0 to 1 up the axis in percent, with as many digits as tell its ticks apart."""
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.6g} %"))

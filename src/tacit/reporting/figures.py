@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, PercentFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from tacit.accounting import ACCOUNTANTS
-from tacit.reporting.canvas import ACCENT, BAR, INK, MUTED, Drawing, as_svg, canvas, label_axes
+from tacit.reporting.canvas import ACCENT, BAR, INK, MUTED, Drawing, as_svg, canvas, label_axes, label_shares
 from tacit.reporting.record import Point
 
 MAX_POINTS_A_LINE = 300
@@ -27,8 +27,7 @@ def accuracy_over_steps(history: Sequence[Point]) -> Drawing | None:
         return None
     figure, axes = canvas()
     mean = _draw_lines(axes, lines)
-    low, high = axes.get_ylim()
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0 if high - low > 0.05 else 1, symbol=" %"))
+    label_shares(axes)
     label_axes(axes, "steps", "test accuracy")
     step, accuracy = (mean or lines[-1])[-1]
     last = f"{100 * accuracy:.1f} % after {step:,} steps"

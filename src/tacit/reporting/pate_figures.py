@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from tacit.reporting.canvas import ACCENT, INK, MUTED, Drawing, as_svg, canvas, label_axes
+from tacit.reporting.canvas import ACCENT, INK, MUTED, Drawing, as_svg, canvas, label_axes, label_shares
 from tacit.reporting.pate_record import Curve, VoteRecord
 
 _MARKERS_UP_TO = 40
@@ -26,7 +26,7 @@ def agreement(votes: VoteRecord, teachers: int) -> Drawing | None:
     places = [width * (place + 0.5) for place in range(len(votes.agreement))]
     axes.bar(places, [count / inputs for count in votes.agreement], width=0.92 * width, color=ACCENT)
     axes.set_xlim(0, teachers)
-    _percent(axes)
+    label_shares(axes)
     label_axes(axes, "teachers on the first class", "share of the inputs")
     unanimous = votes.agreement[-1] / inputs
     words = f"On {_share(unanimous)} of {inputs:,.0f} inputs {teachers - width:,.0f} to {teachers:,} teachers agree"
@@ -60,7 +60,7 @@ def gap_against_noise(votes: VoteRecord, deviation: float | None) -> Drawing | N
         axes.annotate(f"noise: ± {moved:.3g}", (moved, 0.04), xycoords=("data", "axes fraction"), xytext=(4, 0),
                       textcoords="offset points", color=MUTED, fontsize=8)  # fmt: skip
         caption += f" Noise moves it by ± {moved:.3g}, one standard deviation; {_share(above)} of them lead by more."
-    _percent(axes)
+    label_shares(axes)
     label_axes(axes, "lead of the first class, votes", "inputs that lead by more")
     return Drawing("The lead against the noise", caption, as_svg(figure, "gap", f"Line chart. {caption}"))
 
@@ -84,7 +84,7 @@ def accuracy_by_gamma(votes: VoteRecord) -> Drawing | None:
         axes.axhline(votes.plurality_accuracy, color=MUTED, linewidth=0.9, linestyle=_DASHED)
         axes.annotate("without noise", (0.02, votes.plurality_accuracy), xycoords=("axes fraction", "data"),
                       xytext=(0, -10), textcoords="offset points", color=MUTED, fontsize=8)  # fmt: skip
-    _percent(axes)
+    label_shares(axes)
     label_axes(axes, "gamma: noise of scale 1 / gamma", "accuracy of the aggregate")
     gamma, best = max(curve, key=lambda point: point[1])
     words = f"{100 * best:.1f} % at gamma {gamma:g}"
@@ -123,7 +123,7 @@ def student_over_steps(curve: Curve) -> Drawing | None:
         return None
     figure, axes = canvas()
     _line(axes, curve)
-    _percent(axes)
+    label_shares(axes)
     label_axes(axes, "steps", "student’s accuracy")
     step, accuracy = curve[-1]
     words = f"{100 * accuracy:.2f} % after {step:,.0f} steps"
@@ -146,11 +146,6 @@ def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, flo
     if last < _MOST_POINTS:
         return points
     return [points[round(place * last / (_MOST_POINTS - 1))] for place in range(_MOST_POINTS)]
-
-
-def _percent(axes: Axes) -> None:
-    low, high = axes.get_ylim()
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0 if high - low > 0.05 else 1, symbol=" %"))
 
 
 def _share(share: float) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, NullLocator
 
-from tacit.reporting.canvas import INK, MUTED, PALETTE, as_svg_file, canvas, label_axes, panels
+from tacit.reporting.canvas import INK, MUTED, PALETTE, as_svg_file, canvas, label_axes, label_shares, panels
 
 Row = Mapping[str, Any]
 _WIDE, _HIGH = 6.4, 4.0
@@ -60,7 +60,7 @@ def frontier(dataset: str, measured: Sequence[Row], published: Sequence[Row]) ->
         label = f"{method}, as published"
         axes.plot(*places, linestyle="", marker="D", fillstyle="none", color=colours[method], label=label)
     _logarithmic_epsilon(axes, [row["epsilon"] for row in [*measured, *published]])
-    _percent(axes)
+    label_shares(axes)
     label_axes(axes, "epsilon (logarithmic), delta 1e-5", "test accuracy")
     figure.legend(frameon=False, fontsize=8, labelcolor=INK, loc="outside lower center", ncols=2)
     return as_svg_file(figure, f"frontier-{dataset}", f"Test accuracy against epsilon on {dataset}")
@@ -82,7 +82,7 @@ def over_epochs(name: str, results: Sequence[Row]) -> str:
             below[0].plot(epochs, epsilons, color=colour, linewidth=1.6)
     if spent and max(spent) > _LOG_FROM**2 * min(spent):
         below[0].set_yscale("log")
-    _percent(axes)
+    label_shares(axes)
     _legend(axes)
     label_axes(axes, "" if spent else "epochs", results[0].get("metric", "test accuracy"))
     for each in below:
@@ -113,7 +113,7 @@ def deltas(name: str, lines: Sequence[Row]) -> str:
     for noise, marker in markers.items():
         axes.plot([], [], color=MUTED, linestyle="", marker=marker, markersize=4.5, label=f"noise {noise:g}")
     _logarithmic_epsilon(axes, [epsilon for line in lines for epsilon, _ in line["points"]])
-    _percent(axes)
+    label_shares(axes)
     _legend(axes)
     label_axes(axes, "epsilon (logarithmic)", "test accuracy")
     return as_svg_file(figure, name, f"Test accuracy against epsilon for several deltas: {name}")
@@ -130,7 +130,7 @@ def sweep(name: str, result: Row) -> str:
     for colour, (label, rows) in zip(_cycle(), lines.items(), strict=False):
         _errorbars(axes, rows, (key, accuracy), label, _Look(colour))
     _scale(axes, [row[key] for row in result["rows"]])
-    _percent(axes)
+    label_shares(axes)
     if others:
         _legend(axes)
     label_axes(axes, key.replace("_", " "), accuracy.replace("_", " "))
@@ -186,11 +186,6 @@ def _grouped(rows: Sequence[Row], key: str) -> dict[str, list[Row]]:
     for row in rows:
         groups.setdefault(str(row[key]), []).append(row)
     return groups
-
-
-def _percent(axes: Axes) -> None:
-    low, high = axes.get_ylim()
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0 if high - low > 0.05 else 1, symbol=" %"))
 
 
 def _legend(axes: Axes) -> None:
