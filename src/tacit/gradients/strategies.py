@@ -215,7 +215,7 @@ def _kept() -> dict[str, str]:
     return {}
 
 
-_for_now: dict[str, str] = {}
+_for_now: dict[str, str] = {}  # choices of this process that were timed beside other work
 
 
 def _remember(key: str, name: str) -> None:

@@ -1,4 +1,4 @@
-"""What the recipes on colour images share: levels, random views, half precision."""
+"""What the recipes on colour images share: random views, half precision."""
 
 from collections.abc import Callable
 
