@@ -2,8 +2,8 @@
 
 Square roots of balanced scattering, and beside them how patches answer to random filters, which no image has shaped.
 Features are centred and partly whitened in private, by noise that is in the account. Learning rates were chosen on
-held-out training examples at epsilon 1, 3 and 8; that at 2 is the one of 3, and that at 0.5 the one of scattering alone.
-An epsilon between takes the nearest level's.
+held-out training examples at epsilon 1, 3 and 8; that at 2 is the one of 3, and that at 0.5 is scattering's own. An
+epsilon between takes the nearest level's.
 """
 
 import dataclasses
