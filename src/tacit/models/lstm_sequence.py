@@ -36,8 +36,8 @@ def run_lstm(
     hidden, cell = hidden.to(from_inputs.dtype), cell.to(from_inputs.dtype)
     with torch.no_grad():
         alike = weight.detach().to(from_inputs.dtype)
-        from_bias = from_inputs.detach() if bias is None else from_inputs.detach() + bias.detach().to(alike.dtype)
-        states, cells, gates = _walk(from_bias, alike, hidden.detach(), cell.detach())
+        shift = None if bias is None else bias.detach().to(from_inputs.dtype)
+        states, cells, gates = _walk(from_inputs.detach(), alike, shift, hidden.detach(), cell.detach())
     if not torch.is_grad_enabled():
         return states, cells[-1]
     previous = torch.cat([hidden.detach()[None], states[:-1]])
@@ -48,25 +48,33 @@ def run_lstm(
 
 
 @torch.library.custom_op("tacit::lstm_walk", mutates_args=())
-def _walk(from_inputs: Tensor, weight: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The hidden states, the cell states and the gates after their non-linearities, of all time steps."""
+def _walk(
+    from_inputs: Tensor, weight: Tensor, bias: Tensor | None, hidden: Tensor, cell: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The hidden states, the cell states and the gates after their non-linearities, of all time steps.
+
+    All is written where it stays: at these sizes a second copy would be what a step's memory is measured by.
+    """
     width, across = hidden.shape[-1], weight.t().contiguous()
-    states, cells, gates = [], [], []
-    for given in from_inputs.unbind():
-        gate = torch.addmm(given, hidden, across)
+    gates = from_inputs.new_empty(from_inputs.shape)
+    torch.add(from_inputs, 0 if bias is None else bias, out=gates)
+    states = gates.new_empty((*gates.shape[:2], width))
+    cells = torch.empty_like(states)
+    for gate, next_hidden, next_cell in zip(gates.unbind(), states.unbind(), cells.unbind(), strict=True):
+        gate.addmm_(hidden, across)
         enter_and_forget, candidate, leave = torch.split(gate, [2 * width, width, width], dim=1)
         enter, forget = enter_and_forget.sigmoid_().chunk(2, dim=1)
-        cell = torch.addcmul(enter * candidate.tanh_(), forget, cell)
-        hidden = leave.sigmoid_() * cell.tanh()
-        states.append(hidden)
-        cells.append(cell)
-        gates.append(gate)
-    return torch.stack(states), torch.stack(cells), torch.stack(gates)
+        torch.mul(enter, candidate.tanh_(), out=next_cell).addcmul_(forget, cell)
+        torch.mul(leave.sigmoid_(), next_cell.tanh(), out=next_hidden)
+        hidden, cell = next_hidden, next_cell
+    return states, cells, gates
 
 
 @_walk.register_fake
-def _(from_inputs: Tensor, weight: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    del weight, cell
+def _(
+    from_inputs: Tensor, weight: Tensor, bias: Tensor | None, hidden: Tensor, cell: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    del weight, bias, cell
     shape = (*from_inputs.shape[:2], hidden.shape[-1])
     return from_inputs.new_empty(shape), from_inputs.new_empty(shape), from_inputs.new_empty(from_inputs.shape)
 
@@ -103,25 +111,21 @@ def _walk_back(
     enter, forget, candidate, leave = gates.view(shape).unbind(dim=2)
     bent = cells.tanh()
     to_cell = leave * (1 - bent * bent)
-    slopes = torch.stack(
-        [
-            candidate * enter * (1 - enter),
-            torch.cat([cell[None], cells[:-1]]) * forget * (1 - forget),
-            enter * (1 - candidate * candidate),
-            bent * leave * (1 - leave),
-        ],
-        dim=2,
-    )
-    found = torch.empty_like(slopes)
+    gradients = torch.empty_like(gates)  # at first the slopes, which the gradients of the states then scale
+    slopes = gradients.view(shape)
+    torch.mul(candidate * enter, 1 - enter, out=slopes[:, :, 0])
+    torch.mul(torch.cat([cell[None], cells[:-1]]) * forget, 1 - forget, out=slopes[:, :, 1])
+    torch.mul(enter, 1 - candidate * candidate, out=slopes[:, :, 2])
+    torch.mul(bent * leave, 1 - leave, out=slopes[:, :, 3])
+    del bent
     hidden_grad, cell_grad = torch.zeros_like(from_cell), from_cell
-    along_time = (from_states, to_cell, forget, slopes[:, :, :3], slopes[:, :, 3], found[:, :, :3], found[:, :, 3])
-    gradients = found.view(gates.shape)
-    for step in reversed(list(zip(*(part.unbind() for part in (*along_time, gradients)), strict=True))):
-        from_state, onto_cell, kept, by_cell, by_hidden, through_cell, through_hidden, gradient = step
+    along_time = (from_states, to_cell, forget, slopes[:, :, :3], slopes[:, :, 3], gradients)
+    for step in reversed(list(zip(*(part.unbind() for part in along_time), strict=True))):
+        from_state, onto_cell, kept, by_cell, by_hidden, gradient = step
         hidden_grad = hidden_grad + from_state
         cell_grad = torch.addcmul(cell_grad, hidden_grad, onto_cell)
-        torch.mul(by_cell, cell_grad[:, None], out=through_cell)
-        torch.mul(by_hidden, hidden_grad, out=through_hidden)
+        by_cell.mul_(cell_grad[:, None])
+        by_hidden.mul_(hidden_grad)
         hidden_grad = gradient @ weight
         cell_grad = cell_grad * kept
     return gradients, hidden_grad, cell_grad
