@@ -180,6 +180,29 @@ def test_the_fastest_by_the_clock_wins(cache, worth_timing, monkeypatch):
     assert sorted(json.loads(cache.read_text()).values()) == ["gram", "keep"]
 
 
+@pytest.mark.parametrize(("slower", "chosen"), [(0.99, "gram"), (1.01, "keep")])
+def test_what_is_kept_has_its_price(slower, chosen, monkeypatch):
+    """Without a price the way that keeps would be chosen in both cases."""
+    use, offered = a_use(), {name: ways.OUTER_WAYS[name] for name in ("keep", "gram")}
+    price = strategies._PRICE * (6 * 5) / (8 * (6 + 5))
+    seconds = {offered["keep"]: 1e3, offered["gram"]: 1e3 * (1 + price) * slower}
+    monkeypatch.setattr(strategies, "_prepare", lambda use, way: way)
+    monkeypatch.setattr(strategies, "_seconds", lambda way, device: (seconds[way], 0.0))
+    assert strategies._fastest(use, offered) == (chosen, True)
+
+
+@pytest.mark.parametrize("use", [a_use(), an_image()], ids=["outer", "convolved"])
+def test_what_is_written_is_what_is_measured(use):
+    """On a GPU the writing alone is timed."""
+    keeping = {name: way for name, way in ways.ways_for(use).items() if way.write is not None and not way.kernel}
+    assert keeping
+    assert all(name.startswith("keep") for name in keeping)
+    for way in keeping.values():
+        measured = way.measure(use)
+        assert torch.equal(way.write(use).grads, measured.source.grads)
+        torch.testing.assert_close(measured.squared, measured.source.grads.double().flatten(1).square().sum(1))
+
+
 def test_what_a_layer_is_known_by():
     """Shapes, strides, precision of values and products, geometry: each makes another layer."""
     channels_last = an_image()

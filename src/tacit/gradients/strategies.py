@@ -28,10 +28,12 @@ STRATEGIES = ("keep", "gram", "tile", "keep-grouped", "keep-kernel")
 _WORTH_TIMING = 1e7  # multiplications; below that a wrong guess costs less than the timing
 _HOPELESS = 12  # times the best guess
 _KEPT_AT_MOST = 4.0  # times the numbers that the layer's input and output gradient hold
+_PRICE = 0.15  # of a way's time, for each time that it keeps as many numbers as these: memory is dear too
 _REPEATS, _MORE_REPEATS = 3, 6
 _RUNS = {"cuda": 3, "cpu": 1}
 _DISTURBED = 0.05  # of a run's time that its threads stood in line for a processor
-_BYTES_A_SECOND = {"cuda": 2e12, "cpu": 5e9}  # of memory; roughly
+_TIMING = 2  # how ways are timed; what was timed otherwise is timed again
+_BYTES_A_SECOND = {"cuda": 3e12, "cpu": 5e9}  # of memory; roughly
 
 
 def check_strategy(name: str | None) -> str | None:
@@ -79,12 +81,11 @@ class Strategies:
 
 def _promising(use: Contribution, ways: dict[str, Way]) -> dict[str, Way]:
     limit = _HOPELESS * min(guess(use, way) for way in ways.values())
-    held = sum(t.numel() for t in _operands(use)) / max(_examples(use), 1)
     found = {
         name: way
         for name, way in ways.items()
         if guess(use, way) <= limit
-        and way.cost(use).kept <= _KEPT_AT_MOST * held
+        and _kept_share(use, way) <= _KEPT_AT_MOST
         and (not way.kernel or (_operands(use)[0].is_cuda and triton_is_installed()))
         and is_precise(use, name)
     }
@@ -92,7 +93,10 @@ def _promising(use: Contribution, ways: dict[str, Way]) -> dict[str, Way]:
 
 
 def _fastest(use: Contribution, ways: dict[str, Way]) -> tuple[str, bool]:
-    """Each way in turn, several times over; the least time wins. Whether all had a time without others in between."""
+    """Each way in turn, several times over; the least time wins, raised by the price of what is kept.
+
+    Returns its name, and whether all had a time without others in between.
+    """
     if len(ways) == 1:
         return next(iter(ways)), True
     device = _operands(use)[0].device
@@ -107,18 +111,29 @@ def _fastest(use: Contribution, ways: dict[str, Way]) -> tuple[str, bool]:
             seconds[name] = min(seconds[name], taken)
             if waited <= _DISTURBED * taken:
                 disturbed.discard(name)
-    late = {name: _reading_seconds(use, way) for name, way in ways.items()}
-    return min(seconds, key=lambda name: seconds[name] + late[name]), not disturbed
+    costs = {
+        name: (seconds[name] + _reading_seconds(use, way)) * (1 + _PRICE * _kept_share(use, way))
+        for name, way in ways.items()
+    }
+    return min(costs, key=lambda name: costs[name]), not disturbed
+
+
+def _kept_share(use: Contribution, way: Way) -> float:
+    """What a way keeps until the sum, by what the layer's input and output gradient hold anyway."""
+    return way.cost(use).kept * _examples(use) / max(sum(operand.numel() for operand in _operands(use)), 1)
 
 
 def _prepare(use: Contribution, way: Way) -> Callable[[], object] | None:
     """Norms and, where nothing is kept, the weighted sum; as one launch on a GPU, since a compiled step is one.
 
-    What is kept is read once more for the sum, whoever does it: `_reading_seconds` stands for that.
+    What is kept is read once more for the sum, whoever does it: `_reading_seconds` stands for that. On a GPU it stands
+    for the norm as well, which compiled code takes at the speed of memory and torch's own kernel ten times slower.
     """
     weights = torch.ones(_examples(use), dtype=torch.float64, device=_operands(use)[0].device)
 
     def work() -> object:
+        if weights.is_cuda and way.write is not None:
+            return way.write(use)
         measured = way.measure(use)
         kept = isinstance(measured.source, Direct)
         return measured.squared, None if kept else measured.source.weighted_sum(weights)
@@ -161,9 +176,10 @@ def _in_line() -> dict[str, float]:
 
 
 def _reading_seconds(use: Contribution, way: Way) -> float:
-    operand = _operands(use)[0]
+    operand = _operands(use)[-1]  # the first may be numbers of tokens
     size = way.cost(use).kept * _examples(use) * operand.element_size()
-    return size / _BYTES_A_SECOND[operand.device.type]
+    times = 2 if operand.is_cuda else 1
+    return times * size / _BYTES_A_SECOND[operand.device.type]
 
 
 def _wait(device: torch.device) -> None:
@@ -191,7 +207,7 @@ def _key(use: Contribution) -> str:
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu x{torch.get_num_threads()}"
     shapes = [(tuple(t.shape), tuple(t.stride()), str(t.dtype)) for t in operands]
     extra = use.geometry if isinstance(use, Convolved) else None
-    facts = (type(use).__name__, shapes, extra, where, torch.__version__, operand_bits())
+    facts = (_TIMING, type(use).__name__, shapes, extra, where, torch.__version__, operand_bits())
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
 
 

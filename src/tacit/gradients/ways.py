@@ -56,11 +56,15 @@ class Cost:
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """One way to the norm: how it is measured, a guess of what it costs, and whether it is made for GPUs."""
+    """One way to the norm: how it is measured, a guess of what it costs, and whether it is made for GPUs.
+
+    A way that keeps gradients also has ``write``, which is `measure` without the norm.
+    """
 
     measure: Callable[..., Measured]
     cost: Callable[..., Cost]
     kernel: bool = False
+    write: Callable[..., Direct] | None = None
 
 
 def measure_written(use: Direct) -> Measured:
@@ -146,8 +150,8 @@ def _measure_gram(use: Outer) -> Measured:
     return Measured(measure_several([use]), use)
 
 
-def _measure_kept(use: Outer) -> Measured:
-    return measure_written(Direct(use.write_out()))
+def _write_out(use: Outer) -> Direct:
+    return Direct(use.write_out())
 
 
 def _measure_product(use: Outer) -> Measured:
@@ -184,19 +188,17 @@ def _measure_group(use: Outer) -> Measured:
     return Measured((norm + 2 * sum_error(use.tokens, rows.dtype) * size).square(), use)
 
 
-def _measure_patches(use: Convolved) -> Measured:
+def _write_patches(use: Convolved) -> Direct:
     """One product an example over patches with the channels last."""
     rows = patches_by_offset(use.input, use.shape, use.geometry)
     outputs, channels, *kernel = use.shape
     grads = use.grad.flatten(2) @ rows
-    return measure_written(
-        Direct(grads, use.shape, ((outputs, *kernel, channels), (0, len(kernel) + 1, *range(1, len(kernel) + 1))))
-    )
+    return Direct(grads, use.shape, ((outputs, *kernel, channels), (0, len(kernel) + 1, *range(1, len(kernel) + 1))))
 
 
-def _measure_grouped(use: Convolved) -> Measured:
+def _write_grouped(use: Convolved) -> Direct:
     grads = grouped_weight_gradients(use.input, use.grad, use.shape, use.geometry)
-    return measure_written(Direct(grads.movedim(0, 2).contiguous()))
+    return Direct(grads.movedim(0, 2).contiguous())
 
 
 def _measure_shifts(use: Convolved) -> Measured:
@@ -247,10 +249,10 @@ def _raise_tiles(
     return (squared.sqrt() + error * size + lost).square()
 
 
-def _measure_kernel(use: Convolved) -> Measured:
+def _write_by_kernel(use: Convolved) -> Direct:
     """Per-example gradients from a kernel that gathers patches as it goes."""
     products = convolution_products(use.input, use.grad, *_pairs(use), views=use.fold)
-    return measure_written(Direct(products, use.shape))
+    return Direct(products, use.shape)
 
 
 def _pairs(use: Convolved) -> tuple[tuple[int, int], ...]:
@@ -313,8 +315,12 @@ def _shifts_cost(use: Convolved) -> Cost:
     return Cost(products, tokens**2 * (4 + kernel) + pixels**2)
 
 
+def _keeping(write: Callable[..., Direct], cost: Callable[..., Cost], *, kernel: bool = False) -> Way:
+    return Way(lambda use: measure_written(write(use)), cost, kernel, write)
+
+
 OUTER_WAYS = {
-    "keep": Way(_measure_kept, _kept_cost),
+    "keep": _keeping(_write_out, _kept_cost),
     "gram": Way(_measure_gram, _gram_cost),
     "tile": Way(_measure_tiles, _tiles_cost, kernel=True),
 }
@@ -323,15 +329,15 @@ ONE_TOKEN_WAYS = {
 }
 ONE_HOT_WAYS = {
     "group": Way(_measure_group, lambda use: Cost(use.tokens**2, 3 * use.tokens * use.columns)),
-    "keep": Way(_measure_kept, _kept_cost),
+    "keep": _keeping(_write_out, _kept_cost),
 }
 CONVOLUTION_WAYS = {
-    "keep": Way(_measure_patches, _patches_cost),
-    "keep-grouped": Way(_measure_grouped, _grouped_cost),
+    "keep": _keeping(_write_patches, _patches_cost),
+    "keep-grouped": _keeping(_write_grouped, _grouped_cost),
     "gram": Way(_measure_shifts, _shifts_cost),
 }
 IMAGE_KERNELS = {
-    "keep-kernel": Way(_measure_kernel, _grouped_cost, kernel=True),
+    "keep-kernel": _keeping(_write_by_kernel, _grouped_cost, kernel=True),
     "tile": Way(_measure_convolution_tiles, _convolution_tiles_cost, kernel=True),
 }
 IMAGE_WAYS = CONVOLUTION_WAYS | IMAGE_KERNELS

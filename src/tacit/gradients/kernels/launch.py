@@ -18,9 +18,11 @@ from tacit.gradients.kernels.tuning import Tile, candidates, choose
 
 _LARGEST = 2**31 - 1  # Offsets within an example are 32-bit.
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-_ROWS = 16  # whose flags one program looks at, or that it adds up at a time
-_COLUMNS = 128  # of a row, that one program adds up
-_PROGRAMS = 1024  # keep a GPU busy
+_ROWS = 16  # whose flags one program looks at
+_NARROW = (16, 128)  # rows by columns that one program adds up at a time
+_WIDE = 1024  # columns of long rows, of which it adds up as many at a time as a thread reads numbers
+_PROGRAMS, _FEW_PROGRAMS = 1024, 512  # keep a GPU busy; so do fewer that read much at a time
+_AT_ONCE = 16  # bytes that a thread reads
 _NUMBERS, _DEPTH = 1024, 128  # of a tile that adds up sums: all of it, and its rows at most; four numbers a thread
 _WORDS = 32  # of a box, that one program of one warp reads at a time: 8 bytes a thread
 
@@ -127,11 +129,14 @@ def zero_rows_(values: Tensor, keep: Tensor) -> None:
 
 def weighted_rows(rows: Tensor, weights: Tensor, keep: Tensor | None) -> Tensor:
     """``sum_i weights[i] rows[i]`` over the rows that are kept, in float32: read once, in parts, whose sums are then
-    added by programs that are narrow and deep, since little is left to share among them.
+    added by programs that are narrow and deep, since little is left to share among them. Of long rows a program takes
+    wide pieces: such rows are few, and a program that read a little of each would end before it was worth starting.
     """
-    blocks = -(-rows.shape[1] // _COLUMNS)
-    parts = min(max(_PROGRAMS // blocks, 1), -(-rows.shape[0] // _ROWS))
-    sums = _sums_of_rows(rows, weights, keep, parts, (_ROWS, _COLUMNS), warps=4)
+    if rows.shape[1] >= _FEW_PROGRAMS * _WIDE:
+        return _sums_of_rows(rows, weights, keep, 1, (_AT_ONCE // rows.element_size(), _WIDE), warps=4)[0]
+    blocks = -(-rows.shape[1] // _NARROW[1])
+    parts = min(max(_PROGRAMS // blocks, 1), -(-rows.shape[0] // _NARROW[0]))
+    sums = _sums_of_rows(rows, weights, keep, parts, _NARROW, warps=4)
     if sums.shape[0] == 1:
         return sums[0]
     depth = min(1 << (sums.shape[0] - 1).bit_length(), _DEPTH)
@@ -143,7 +148,7 @@ def _sums_of_rows(
 ) -> Tensor:
     """One sum for each of about so many stretches of rows; a program adds up a tile, rows by columns, at a time."""
     count, size = rows.shape
-    share, unit = -(-count // parts), math.gcd(size, rows.stride(0), 4)
+    share, unit = -(-count // parts), math.gcd(size, rows.stride(0), _AT_ONCE // rows.element_size())
     out = torch.empty(-(-count // share), size, dtype=torch.float32, device=rows.device)
     tiles.weighted_rows_kernel[(-(-size // tile[1]), out.shape[0])](
         *(rows, rows if weights is None else weights, rows if keep is None else keep.contiguous().view(torch.uint8)),
