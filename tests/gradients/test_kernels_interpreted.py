@@ -100,7 +100,8 @@ SUMS = {
     "several parts, four numbers at a time": (70, 140, F32, "contiguous", (69,)),
     "more parts than are added up at a time": (2100, 3, F32, "contiguous", (5, 2099)),
     "bfloat16": (6, 1030, BF16, "contiguous", (1,)),
-    "long rows, in wide pieces": (9, 2**19 + 24, BF16, "contiguous", (8,)),
+    "long rows, in wide pieces": (9, 2**19 + 24, BF16, "contiguous", (3,)),
+    "long rows of float32": (5, 2**19 + 2, F32, "contiguous", None),
     "rows of a wider tensor": (20, 9, F32, "slice", ()),
     "all left out": (3, 4, F32, "contiguous", (0, 1, 2)),
 }

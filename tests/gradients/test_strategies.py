@@ -203,6 +203,12 @@ def test_what_is_written_is_what_is_measured(use):
         torch.testing.assert_close(measured.squared, measured.source.grads.double().flatten(1).square().sum(1))
 
 
+def test_what_was_timed_otherwise_is_timed_again(monkeypatch):
+    before = strategies._key(a_use())
+    monkeypatch.setattr(strategies, "_TIMING", strategies._TIMING + 1)
+    assert strategies._key(a_use()) != before
+
+
 def test_what_a_layer_is_known_by():
     """Shapes, strides, precision of values and products, geometry: each makes another layer."""
     channels_last = an_image()

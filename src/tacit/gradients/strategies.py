@@ -1,7 +1,8 @@
 """Which way to a norm a layer takes: formulas guess, timings decide, and what they decided is kept on disk.
 
 The choice never changes the result, only what it costs. A layer is known by its kind, shapes, precision and device; the
-first step that meets an unknown one runs every way that is not hopeless a few times and notes the fastest. What was
+first step that meets an unknown one runs every way that is not hopeless a few times and notes the fastest, where memory
+that a way keeps counts as time. On a GPU the compiled step's time is asked for, also where steps are eager. What was
 timed on a CPU that was busy with other work holds for this process alone: on disk it would outlast that work.
 """
 
@@ -132,15 +133,16 @@ def _prepare(use: Contribution, way: Way) -> Callable[[], object] | None:
     weights = torch.ones(_examples(use), dtype=torch.float64, device=_operands(use)[0].device)
 
     def work() -> object:
-        if weights.is_cuda and way.write is not None:
-            return way.write(use)
         measured = way.measure(use)
         kept = isinstance(measured.source, Direct)
         return measured.squared, None if kept else measured.source.weighted_sum(weights)
 
+    write = way.write
     try:
-        work()
-        return _captured(work) if weights.is_cuda else work
+        work()  # all of it, which has to fit into memory
+        if not weights.is_cuda:
+            return work
+        return _captured(work if write is None else lambda: write(use))
     except torch.OutOfMemoryError:
         return None
 
@@ -178,7 +180,7 @@ def _in_line() -> dict[str, float]:
 def _reading_seconds(use: Contribution, way: Way) -> float:
     operand = _operands(use)[-1]  # the first may be numbers of tokens
     size = way.cost(use).kept * _examples(use) * operand.element_size()
-    times = 2 if operand.is_cuda else 1
+    times = 2 if operand.is_cuda and way.write is not None else 1
     return times * size / _BYTES_A_SECOND[operand.device.type]
 
 

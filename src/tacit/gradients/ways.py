@@ -58,7 +58,7 @@ class Cost:
 class Way:
     """One way to the norm: how it is measured, a guess of what it costs, and whether it is made for GPUs.
 
-    A way that keeps gradients also has ``write``, which is `measure` without the norm.
+    Where `measure` is the norm of what it keeps, ``write`` is the part before the norm.
     """
 
     measure: Callable[..., Measured]

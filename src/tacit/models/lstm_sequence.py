@@ -126,7 +126,7 @@ def _walk_back(
         cell_grad = torch.addcmul(cell_grad, hidden_grad, onto_cell)
         by_cell.mul_(cell_grad[:, None])
         by_hidden.mul_(hidden_grad)
-        hidden_grad = gradient @ weight
+        hidden_grad = torch.mm(gradient, weight, out=torch.empty_like(from_cell))  # which no autocast rounds
         cell_grad = cell_grad * kept
     return gradients, hidden_grad, cell_grad
 
