@@ -9,7 +9,8 @@ from dp_accounting import ComposedDpEvent, GaussianDpEvent
 from tacit.accounting import dpsgd_event, event_to_json
 from tacit.core.errors import InputError
 from tacit.recipes import read_results, write_result
-from tacit.reporting.canvas import canvas, label_shares
+from tacit.reporting import results_figures
+from tacit.reporting.canvas import PALETTE, canvas, label_shares
 from tacit.reporting.results_page import write_results_page
 
 RESULT = {
@@ -189,3 +190,19 @@ def test_ticks_of_shares_say_where_they_stand():
     ticks = axes.get_yticks()
     assert [label.get_text() for label in axes.get_yticklabels()] == [f"{100 * tick:.6g} %" for tick in ticks]
     assert any(round(1000 * tick) % 10 for tick in ticks)
+
+
+def test_methods_that_share_a_colour_differ_in_their_markers(monkeypatch):
+    """Measured and published points alike, where there are more methods than colours."""
+    figures = []
+    monkeypatch.setattr(results_figures, "as_svg_file", lambda figure, *names: figures.append(figure) or "")
+    names = [f"method {number}" for number in range(len(PALETTE) + 1)]
+    published = [{"method": name, "epsilon": 1.0, "accuracy": 0.5} for name in names]
+    measured = [{**row, "setting": "ours", "std": 0.01} for row in published]
+    results_figures.frontier("mnist", measured, published)
+    looks = [
+        (line.get_color(), line.get_marker(), line.get_fillstyle())
+        for line in figures[0].axes[0].lines
+        if line.get_marker() in (*results_figures._MARKERS, *results_figures._HOLLOW)
+    ]
+    assert len(looks) == len(set(looks)) == 2 * len(names)

@@ -16,6 +16,7 @@ _LOG_FROM = 15.0
 _TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 3, 4, 8, 16)
 _STYLES = ("-", "--", ":", "-.")
 _MARKERS = ("o", "s", "^", "v", "D", "P")
+_HOLLOW = ("D", "s", "v", "^")  # of published points, whose methods have run through the colours so many times
 
 
 class Moment(NamedTuple):
@@ -49,7 +50,9 @@ def frontier(dataset: str, measured: Sequence[Row], published: Sequence[Row]) ->
     """
     figure, axes = canvas(wide=_WIDE, high=1.3 * _HIGH)
     colours = _colours(row["method"] for row in [*measured, *published])
-    markers = {method: _MARKERS[place // len(PALETTE)] for place, method in enumerate(colours)}
+    markers, hollow = (
+        {method: kinds[place // len(PALETTE)] for place, method in enumerate(colours)} for kinds in (_MARKERS, _HOLLOW)
+    )
     for method, own in _grouped(measured, "method").items():
         for style, (setting, rows) in zip(itertools.cycle(_STYLES), _grouped(own, "setting").items(), strict=False):
             points = sorted(rows, key=lambda row: row["epsilon"])
@@ -58,7 +61,7 @@ def frontier(dataset: str, measured: Sequence[Row], published: Sequence[Row]) ->
     for method, rows in _grouped(published, "method").items():
         places = [row["epsilon"] for row in rows], [row["accuracy"] for row in rows]
         label = f"{method}, as published"
-        axes.plot(*places, linestyle="", marker="D", fillstyle="none", color=colours[method], label=label)
+        axes.plot(*places, linestyle="", marker=hollow[method], fillstyle="none", color=colours[method], label=label)
     _logarithmic_epsilon(axes, [row["epsilon"] for row in [*measured, *published]])
     label_shares(axes)
     label_axes(axes, "epsilon (logarithmic), delta 1e-5", "test accuracy")
