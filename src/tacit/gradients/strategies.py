@@ -128,7 +128,7 @@ def _prepare(use: Contribution, way: Way) -> Callable[[], object] | None:
     """Norms and, where nothing is kept, the weighted sum; as one launch on a GPU, since a compiled step is one.
 
     What is kept is read once more for the sum, whoever does it: `_reading_seconds` stands for that. On a GPU it stands
-    for the norm as well, which compiled code takes at the speed of memory and torch's own kernel ten times slower.
+    for the norm as well, which compiled code takes at the speed of memory, and torch's own kernel far below it.
     """
     weights = torch.ones(_examples(use), dtype=torch.float64, device=_operands(use)[0].device)
 
