@@ -129,6 +129,10 @@ def test_rows_are_zeroed_in_place_whatever_stood_there(value):
     values[1, 0, 0] = value
     assert kernels.zero_rows_(values, keep) is values
     assert torch.equal(values, before * keep[:, None, None])
+    across = values.transpose(1, 2).contiguous().transpose(1, 2)
+    across[2] = value
+    kernels.zero_rows_(across, torch.tensor([True, True, False, True]))
+    assert torch.equal(across, before * torch.tensor([1.0, 0.0, 0.0, 0.0])[:, None, None])
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])

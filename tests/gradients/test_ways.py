@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tacit.clipping import Flat
 from tacit.gradients import ClippedSum, clipped_grad, ways
-from tacit.gradients.contributions import Contribution, Convolved, Outer
+from tacit.gradients.contributions import Contribution, Convolved, Direct, Outer
 from tacit.gradients.convolving import Geometry
 from tacit.gradients.parameter_gradients import ParameterGradients
 from tacit.gradients.strategies import STRATEGIES, Strategies
@@ -217,6 +217,25 @@ def test_images_in_any_memory_format(memory_format):
     use = Convolved(x, grad, torch.Size((2, 4, 3, 3)), Geometry((1, 1), (0, 0), (1, 1), 1), 3)
     for way in ways_for(use).values():
         check_way(use, way, written_by_autograd(use))
+
+
+@pytest.mark.parametrize(("examples", "entries"), [(7, 3), (0, 3), (3, 0), (23, 5), (1, 64)])
+def test_written_rows_are_measured_a_few_at_a_time(monkeypatch, examples, entries):
+    """Torch copies what it is given into float64, twice the memory of all that is kept."""
+    monkeypatch.setattr(ways, "_AT_ONCE", 16)
+    given, norm = [], torch.linalg.vector_norm
+
+    def spied(rows: Tensor, **options) -> Tensor:
+        given.append(rows.numel())
+        return norm(rows, **options)
+
+    monkeypatch.setattr(torch.linalg, "vector_norm", spied)
+    rows = torch.randn(examples, entries)
+    rows[:1] *= 1e30  # whose square float32 cannot hold
+    measured = ways.measure_written(Direct(rows))
+    assert torch.allclose(measured.squared, rows.double().square().sum(1), rtol=1e-12)
+    assert measured.source.grads is rows
+    assert max(given) <= max(16, torch.get_num_threads() * entries)
 
 
 def test_tied_uses_have_their_cross_terms():

@@ -69,8 +69,18 @@ class Way:
 
 def measure_written(use: Direct) -> Measured:
     """The norm of gradients that are written out, summed in float64: float32 sums of long rows come out small."""
-    norms: Tensor = torch.linalg.vector_norm(use.grads.flatten(1), dim=1, dtype=torch.float64)
-    return Measured(norms.square(), use)
+    return Measured(_row_lengths(use.grads.flatten(1)).square(), use)
+
+
+def _row_lengths(rows: Tensor) -> Tensor:
+    """In float64. On a CPU torch copies what it gets into float64, so it gets a few rows at a time, at least one
+    for each thread; compiled code has no need of that.
+    """
+    compiled = rows.is_cuda or isinstance(rows, torch._subclasses.FakeTensor)
+    several = max(_AT_ONCE // max(rows.shape[1], 1), torch.get_num_threads())
+    pieces = (rows,) if compiled or rows.dtype == torch.float64 else torch.split(rows, several)
+    lengths = [torch.linalg.vector_norm(piece, dim=1, dtype=torch.float64) for piece in pieces]
+    return lengths[0] if len(lengths) == 1 else torch.cat(lengths)
 
 
 def measure_several(outers: Sequence[Outer]) -> Tensor:
@@ -360,6 +370,7 @@ def ways_for(use: Contribution) -> dict[str, Way]:
     return ONE_TOKEN_WAYS if use.tokens == 1 else OUTER_WAYS
 
 
+_AT_ONCE = 2**18  # numbers, which two MiB hold in float64
 _SHORT = 2**13  # whose length rounding raises by less than one part in 2000
 _PRECISE = 4e-3  # of a squared norm
 _NUMBER = 30  # multiplications in the time that a number takes to memory and back, roughly, on any machine

@@ -113,7 +113,7 @@ def convolution_norms(
 def zero_rows_(values: Tensor, keep: Tensor) -> Tensor:
     """Sets ``values[i] = 0`` in place where ``keep[i]`` is false, NaN and infinity included; returns ``values``.
 
-    With the kernel, rows that are kept are neither read nor written.
+    With the kernel, and on a CPU, rows that are kept are neither read nor written.
     """
     if values.dim() == 0 or keep.dtype != torch.bool or keep.shape != values.shape[:1] or keep.device != values.device:
         raise InputError(
@@ -217,6 +217,9 @@ def _zero_rows_(values: Tensor, keep: Tensor) -> None:
         if launch.rows_are_dense(values):
             launch.zero_rows_(values, keep)
             return
+    if values.is_cpu:  # where it costs nothing to ask which, and there are seldom any
+        values.index_fill_(0, torch.nonzero(~keep).flatten(), 0)
+        return
     twins.zero_rows_(values, keep)
 
 
