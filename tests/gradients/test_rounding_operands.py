@@ -12,7 +12,7 @@ from rounding_cases import cancelling, cancelling_image, uneven_image
 from rounding_checks import FLOAT64_ROUNDING, SHARES, matmul_precision, outer, random_tokens
 from torch import Tensor
 
-from tacit.gradients import ways
+from tacit.gradients import gram_norms, ways
 from tacit.gradients.contributions import Contribution, Convolved, Outer
 from tacit.gradients.convolving import weight_gradient
 from tacit.gradients.rounding import operand_bits, operand_error, subnormal_error, sum_error
@@ -27,9 +27,9 @@ def cut(values: Tensor, bits: int) -> Tensor:
 @contextlib.contextmanager
 def products_of_cut_operands(monkeypatch: pytest.MonkeyPatch, bits: int) -> Iterator[None]:
     """Every product that a way takes a norm from has its operands cut."""
-    dot, tiles, image_tiles = ways._dot, ways.product_norms, ways.convolution_norms
+    dot, tiles, image_tiles = gram_norms._dot, ways.product_norms, ways.convolution_norms
     with monkeypatch.context() as patch:
-        patch.setattr(ways, "_dot", lambda a, b: dot(cut(a, bits), cut(b, bits)))
+        patch.setattr(gram_norms, "_dot", lambda a, b: dot(cut(a, bits), cut(b, bits)))
         patch.setattr(ways, "product_norms", lambda a, b: tiles(cut(a, bits), cut(b, bits)))
         patch.setattr(
             ways,
@@ -106,7 +106,8 @@ def test_planted_a_bound_for_fewer_cut_bits_is_rejected(monkeypatch):
         use = CUT_CASES[name](11)
         check_cut(use, "high", 11, monkeypatch)
         with monkeypatch.context() as patch:
-            patch.setattr(ways, "operand_error", lambda dtype, convolution=False: 2.0**-22)
+            for module in (ways, gram_norms):
+                patch.setattr(module, "operand_error", lambda dtype, convolution=False: 2.0**-22)
             with pytest.raises(AssertionError):
                 check_cut(use, "high", 11, monkeypatch)
 

@@ -16,9 +16,10 @@ from tacit.clipping import Flat
 from tacit.gradients import ClippedSum, clipped_grad, ways
 from tacit.gradients.contributions import Contribution, Convolved, Direct, Outer
 from tacit.gradients.convolving import Geometry
+from tacit.gradients.gram_norms import measure_several
 from tacit.gradients.parameter_gradients import ParameterGradients
 from tacit.gradients.strategies import STRATEGIES, Strategies
-from tacit.gradients.ways import Measured, Way, measure_several, ways_for
+from tacit.gradients.ways import Measured, Way, ways_for
 
 # torch says once that uneven "same" padding copies the input.
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from tacit.gradients.contributions import Contribution, Convolved, Direct, Outer
+from tacit.gradients.gram_norms import measure_several
 from tacit.gradients.strategies import Strategies
-from tacit.gradients.ways import cheapest, measure_several
+from tacit.gradients.ways import cheapest
 
 
 @dataclasses.dataclass(frozen=True)

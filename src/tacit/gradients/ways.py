@@ -14,7 +14,7 @@ All of them but *keep* take the sum by a second computation, so they add to the 
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -26,11 +26,11 @@ from tacit.gradients.convolving import (
     patch_lengths,
     patches_by_offset,
 )
+from tacit.gradients.gram_norms import gram_norms, measure_several, wide
 from tacit.gradients.kernels import convolution_norms, convolution_products, product_norms
 from tacit.gradients.rounding import (
     lost_squares,
     operand_error,
-    smallest_normal,
     square_sum_error,
     subnormal_error,
     sum_error,
@@ -83,79 +83,6 @@ def _row_lengths(rows: Tensor) -> Tensor:
     return lengths[0] if len(lengths) == 1 else torch.cat(lengths)
 
 
-def measure_several(outers: Sequence[Outer]) -> Tensor:
-    """Squared norms of the sum of several outer products, such as a tied embedding's two, with their cross terms."""
-    own = [_grams(outer, outer) for outer in outers]
-    crossed = [_grams(first, second) for i, first in enumerate(outers) for second in outers[i + 1 :]]
-    left_terms = max(0 if outer.one_hot else outer.rows for outer in outers)
-    tokens = sum(outer.tokens for outer in outers)
-    later = max(operand_error(outer.right.dtype) + sum_error(tokens, outer.right.dtype) for outer in outers)
-    return _gram_norms(own, crossed, left_terms, outers[0].columns, later=later)
-
-
-_Grams = tuple[Tensor, Tensor]
-"""Dot products of all pairs of tokens, left and right, ``[examples, groups, tokens, tokens]``."""
-
-
-def _gram_norms(
-    own: Sequence[_Grams], crossed: Sequence[_Grams], left_terms: int, right_terms: int, *, later: float
-) -> Tensor:
-    r"""Squared norms from Gram matrices, raised by what rounding may have taken away.
-
-    With S the sum over tokens of :math:`\|l_t\| \|r_t\|`, every dot product is off by at most a known multiple of the
-    lengths of its vectors, so the squared norm by a multiple of S² and the weighted sum, taken later, by one of S:
-    ``later``, which depends on what that sum is taken from.
-    """
-    dtype = own[0][1].dtype
-    left_error = operand_error(dtype) + sum_error(left_terms, dtype) if left_terms else 0.0
-    right_error = operand_error(dtype) + sum_error(right_terms, dtype)
-    tiny = smallest_normal(dtype)
-    squared = sum((_total(left * right) for left, right in own), torch.zeros((), dtype=torch.float64))
-    for left, right in crossed:
-        squared = squared + 2 * _total(left * right)
-    lefts = [_lengths(left, left_terms * tiny, left_error) for left, _ in own]
-    rights = [_lengths(right, right_terms * tiny, right_error) for _, right in own]
-    size = sum((left * right).sum((1, 2)) for left, right in zip(lefts, rights, strict=True))
-    reach = [sum(each.sum((1, 2)) for each in side) for side in (lefts, rights)]
-    lost = tiny * (left_terms * reach[1] ** 2 + right_terms * reach[0] ** 2 + 1)
-    error = (1 + left_error) * (1 + right_error) * (1 + sum_error(2, dtype)) - 1
-    norm = (squared.clamp(min=0) + error * size**2 + lost).sqrt()
-    return (norm + later * size).square()
-
-
-def _total(products: Tensor) -> Tensor:
-    return products.sum((1, 2, 3), dtype=torch.float64)
-
-
-def _lengths(gram: Tensor, lost: float, error: float) -> Tensor:
-    """Upper bounds of the lengths of the vectors ``[examples, groups, tokens]``, from the diagonal."""
-    return ((gram.diagonal(dim1=2, dim2=3).double() + lost) / (1 - error)).sqrt()
-
-
-def _grams(first: Outer, second: Outer) -> _Grams:
-    return _left_products(first, second), _dot(first.right, second.right)
-
-
-def _left_products(first: Outer, second: Outer) -> Tensor:
-    if first.one_hot and second.one_hot:
-        return (first.left[..., :, None] == second.left[..., None, :]).to(_wide(first.right).dtype)
-    if first.one_hot:
-        return _left_products(second, first).transpose(2, 3)
-    if second.one_hot:
-        # l'_s is one-hot, so the product picks coordinate ids_s of l_t.
-        index = second.left[:, :, None, :].expand(-1, -1, first.left.shape[2], -1)
-        return _wide(first.left).gather(3, index)
-    return _dot(first.left, second.left)
-
-
-def _dot(first: Tensor, second: Tensor) -> Tensor:
-    return _wide(first) @ _wide(second).transpose(2, 3)
-
-
-def _wide(values: Tensor) -> Tensor:
-    return values.to(torch.promote_types(values.dtype, torch.float32))
-
-
 def _measure_gram(use: Outer) -> Measured:
     return Measured(measure_several([use]), use)
 
@@ -177,20 +104,26 @@ def _measure_product(use: Outer) -> Measured:
 def _length_at_least(vectors: Tensor) -> Tensor:
     """Upper bounds of the lengths of vectors in the last dimension, in float64, that no rounding takes below them.
 
-    On a CPU the squares of short float32 vectors are added up in float32, ten times as fast as in float64. Lengths
-    beyond 2^64 come out infinite there.
+    On a CPU the squares of float32 vectors are added up in float32, ten times as fast as in float64, in pieces that are
+    short. Lengths beyond 2^64 come out infinite there.
     """
-    size = vectors.shape[-1]
-    if vectors.is_cuda or vectors.dtype != torch.float32 or size > _SHORT:
+    if vectors.is_cuda or vectors.dtype != torch.float32:
         exact: Tensor = torch.linalg.vector_norm(vectors, dim=-1, dtype=torch.float64)
         return exact
+    pieces = [_short_length_at_least(piece) for piece in torch.split(vectors, _SHORT, dim=-1)]
+    total: Tensor = pieces[0] if len(pieces) == 1 else torch.linalg.vector_norm(torch.stack(pieces), dim=0)
+    return total
+
+
+def _short_length_at_least(vectors: Tensor) -> Tensor:
+    size = vectors.shape[-1]
     lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1).double()
     return lengths * (1 + square_sum_error(size)) + lost_squares(size)
 
 
 def _measure_group(use: Outer) -> Measured:
     """Rows of equal tokens add up in the place of the first of them."""
-    ids, rows = use.left[:, 0], _wide(use.right[:, 0])
+    ids, rows = use.left[:, 0], wide(use.right[:, 0])
     first = (ids[:, :, None] == ids[:, None, :]).int().argmax(2)
     grouped = torch.zeros_like(rows).scatter_add(1, first[..., None].expand_as(rows), rows)
     norm = torch.linalg.vector_norm(grouped.flatten(1), dim=1, dtype=torch.float64)
@@ -212,12 +145,12 @@ def _write_grouped(use: Convolved) -> Direct:
 
 
 def _measure_shifts(use: Convolved) -> Measured:
-    grads = _wide(use.grad).flatten(2)
+    grads = wide(use.grad).flatten(2)
     left = (grads.transpose(1, 2) @ grads)[:, None]
-    right = patch_gram_by_shifts(_wide(use.input), use.shape, use.geometry)[:, None]
+    right = patch_gram_by_shifts(wide(use.input), use.shape, use.geometry)[:, None]
     patch = torch.Size(use.shape[1:]).numel()
     later = operand_error(use.input.dtype, convolution=True) + sum_error(use.tokens, use.input.dtype)
-    return Measured(_gram_norms([(left, right)], [], use.shape[0], patch, later=later), use)
+    return Measured(gram_norms([(left, right)], [], use.shape[0], patch, later=later), use)
 
 
 def _measure_tiles(use: Outer) -> Measured:
@@ -236,7 +169,7 @@ def _measure_convolution_tiles(use: Convolved) -> Measured:
         lengths.reshape(use.examples, -1)
         for lengths in (
             torch.linalg.vector_norm(use.grad.flatten(2), dim=1, dtype=torch.float64),
-            patch_lengths(_wide(use.input), use.shape, use.geometry),
+            patch_lengths(wide(use.input), use.shape, use.geometry),
         )
     )
     lost = _lost_in_subnormals(rows, use.shape[0], patches, use.shape[1:].numel(), use.input.dtype).sum(1)

@@ -1,0 +1,90 @@
+r"""Squared norms of sums of outer products from Gram matrices over tokens, with a bound on what rounding does to them.
+
+:math:`\|\sum_t l_t r_t^T\|^2 = \sum_{ts} (l_t \cdot l_s)(r_t \cdot r_s)`, which needs no gradient written out.
+"""
+
+import platform
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from tacit.gradients.contributions import Outer
+from tacit.gradients.rounding import operand_error, smallest_normal, sum_error
+
+_COPIES_ACROSS = platform.machine() == "aarch64"  # oneDNN turns a matrix round for each product there, and slowly
+
+
+def measure_several(outers: Sequence[Outer]) -> Tensor:
+    """Squared norms of the sum of several outer products, such as a tied embedding's two, with their cross terms."""
+    own = [_grams(outer, outer) for outer in outers]
+    crossed = [_grams(first, second) for i, first in enumerate(outers) for second in outers[i + 1 :]]
+    left_terms = max(0 if outer.one_hot else outer.rows for outer in outers)
+    tokens = sum(outer.tokens for outer in outers)
+    later = max(operand_error(outer.right.dtype) + sum_error(tokens, outer.right.dtype) for outer in outers)
+    return gram_norms(own, crossed, left_terms, outers[0].columns, later=later)
+
+
+Grams = tuple[Tensor, Tensor]
+"""Dot products of all pairs of tokens, left and right, ``[examples, groups, tokens, tokens]``."""
+
+
+def gram_norms(
+    own: Sequence[Grams], crossed: Sequence[Grams], left_terms: int, right_terms: int, *, later: float
+) -> Tensor:
+    r"""Squared norms from Gram matrices, raised by what rounding may have taken away.
+
+    With S the sum over tokens of :math:`\|l_t\| \|r_t\|`, every dot product is off by at most a known multiple of the
+    lengths of its vectors, so the squared norm by a multiple of S² and the weighted sum, taken later, by one of S:
+    ``later``, which depends on what that sum is taken from.
+    """
+    dtype = own[0][1].dtype
+    left_error = operand_error(dtype) + sum_error(left_terms, dtype) if left_terms else 0.0
+    right_error = operand_error(dtype) + sum_error(right_terms, dtype)
+    tiny = smallest_normal(dtype)
+    squared = sum((_total(left * right) for left, right in own), torch.zeros((), dtype=torch.float64))
+    for left, right in crossed:
+        squared = squared + 2 * _total(left * right)
+    lefts = [_lengths(left, left_terms * tiny, left_error) for left, _ in own]
+    rights = [_lengths(right, right_terms * tiny, right_error) for _, right in own]
+    size = sum((left * right).sum((1, 2)) for left, right in zip(lefts, rights, strict=True))
+    reach = [sum(each.sum((1, 2)) for each in side) for side in (lefts, rights)]
+    lost = tiny * (left_terms * reach[1] ** 2 + right_terms * reach[0] ** 2 + 1)
+    error = (1 + left_error) * (1 + right_error) * (1 + sum_error(2, dtype)) - 1
+    norm = (squared.clamp(min=0) + error * size**2 + lost).sqrt()
+    return (norm + later * size).square()
+
+
+def _total(products: Tensor) -> Tensor:
+    return products.sum((1, 2, 3), dtype=torch.float64)
+
+
+def _lengths(gram: Tensor, lost: float, error: float) -> Tensor:
+    """Upper bounds of the lengths of the vectors ``[examples, groups, tokens]``, from the diagonal."""
+    return ((gram.diagonal(dim1=2, dim2=3).double() + lost) / (1 - error)).sqrt()
+
+
+def _grams(first: Outer, second: Outer) -> Grams:
+    return _left_products(first, second), _dot(first.right, second.right)
+
+
+def _left_products(first: Outer, second: Outer) -> Tensor:
+    if first.one_hot and second.one_hot:
+        return (first.left[..., :, None] == second.left[..., None, :]).to(wide(first.right).dtype)
+    if first.one_hot:
+        return _left_products(second, first).transpose(2, 3)
+    if second.one_hot:
+        # l'_s is one-hot, so the product picks coordinate ids_s of l_t.
+        index = second.left[:, :, None, :].expand(-1, -1, first.left.shape[2], -1)
+        return wide(first.left).gather(3, index)
+    return _dot(first.left, second.left)
+
+
+def _dot(first: Tensor, second: Tensor) -> Tensor:
+    across = wide(second).transpose(2, 3)
+    return wide(first) @ (across.contiguous() if first.is_cpu and _COPIES_ACROSS else across)
+
+
+def wide(values: Tensor) -> Tensor:
+    """In float32 at least."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
