@@ -6,9 +6,9 @@ from rounding_checks import image, outer, random_tokens
 from tacit.gradients.contributions import Contribution, Direct, Outer
 
 
-def cancelling(difference: float) -> Contribution:
+def cancelling(difference: float, seed: int = 0) -> Contribution:
     """Two tokens that cancel but for a little: the sum is small under a large rounding error."""
-    left, right = random_tokens(0, tokens=2, rows=64, columns=64)
+    left, right = random_tokens(seed, tokens=2, rows=64, columns=64)
     left[:, 1] = left[:, 0]
     right[:, 1] = -right[:, 0] * (1 + difference)
     return outer(1000 * left, right)
