@@ -98,9 +98,10 @@ class _Probing:
             break
         _check_isolation(planner.uses, values)
         _check_coverage(self._parameters, values)
-        found = self._pass(planner, values, random)
+        found, steps = self._pass(planner, values, random), planner.found
+        del planner, values  # with all that they recorded, before a second pass takes as much
         check_total(found, self._plain(places))
-        self.ways.append(planner.found)
+        self.ways.append(steps)
         return found
 
     def _plain(self, places: Places) -> dict[str, Fingerprint]:
@@ -242,23 +243,26 @@ def _example_dimension(function: Function, small: torch.Size | None, large: torc
 
 def _check_isolation(uses: Sequence[Use], losses: Tensor) -> None:
     """The loss of one example must not move with the activations of another."""
-    edges = [use.output for use in uses]
     for example in range(_LARGE):
-        grads: tuple[Tensor | None, ...] = torch.autograd.grad(
-            losses[example], edges, retain_graph=True, allow_unused=True
-        )
-        for use, grad in zip(uses, grads, strict=True):
-            if grad is None:
-                continue
-            others = [e for e in range(_LARGE) if e != example]
-            foreign = use.layout.rows(grad)[others]
-            # NaN is no evidence: an overflowing activation times a gradient of zero.
-            if bool(((foreign != 0) & ~foreign.isnan()).any()):
-                raise UnsupportedError(
-                    f"{use.names}: one example's loss depends on the activations of another behind this "
-                    f"{use.rule.name}, so the model mixes examples. Replace what couples them (batch statistics, "
-                    "operations along the batch dimension); for BatchNorm call tacit.models.replace_batchnorm."
-                )
+        _check_alone(uses, losses, example)  # whose gradients are gone before the next one's are there
+
+
+def _check_alone(uses: Sequence[Use], losses: Tensor, example: int) -> None:
+    others = [e for e in range(_LARGE) if e != example]
+    grads: tuple[Tensor | None, ...] = torch.autograd.grad(
+        losses[example], [use.output for use in uses], retain_graph=True, allow_unused=True
+    )
+    for use, grad in zip(uses, grads, strict=True):
+        if grad is None:
+            continue
+        foreign = use.layout.rows(grad)[others]
+        # NaN is no evidence: an overflowing activation times a gradient of zero.
+        if bool(((foreign != 0) & ~foreign.isnan()).any()):
+            raise UnsupportedError(
+                f"{use.names}: one example's loss depends on the activations of another behind this "
+                f"{use.rule.name}, so the model mixes examples. Replace what couples them (batch statistics, "
+                "operations along the batch dimension); for BatchNorm call tacit.models.replace_batchnorm."
+            )
 
 
 def _check_coverage(parameters: Mapping[str, Tensor], losses: Tensor) -> None:
