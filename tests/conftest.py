@@ -2,6 +2,7 @@
 
 import collections
 import hashlib
+import itertools
 import os
 import secrets
 from collections.abc import Iterator
@@ -16,18 +17,19 @@ settings.register_profile("tacit", deadline=None, derandomize=True)
 settings.load_profile("tacit")
 
 _HERE = os.getpid()
-_keys_drawn: collections.Counter[str] = collections.Counter()
+_keys_drawn: collections.defaultdict[str, Iterator[int]] = collections.defaultdict(itertools.count)
 
 
-def _key_of_the_test(size: int = 32) -> bytes:
+def _key_of_the_test(nbytes: int | None = None) -> bytes:
     """In place of the system's entropy: the next key of the test that runs, of which no two are equal.
 
-    What a test draws is then the same each time, so that none fails once in a hundred runs. A process that a test
-    forks has keys of its own. Programs that a test starts see nothing of this.
+    What a test draws is then the same each time, so that none fails once in a hundred runs; what a fixture of a whole
+    module draws is that of the test which asks first. Owners of reservations come from here too. A process that a test
+    forks has keys of its own, by its number, and programs that a test starts see nothing of this: both draw anew.
     """
     owner = os.environ.get("PYTEST_CURRENT_TEST", "collection") + (f" in {os.getpid()}" if os.getpid() != _HERE else "")
-    _keys_drawn[owner] += 1
-    return hashlib.shake_256(f"{owner} {_keys_drawn[owner]}".encode()).digest(size)
+    key = hashlib.shake_256(f"{owner} {next(_keys_drawn[owner])}".encode())
+    return key.digest(32 if nbytes is None else nbytes)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -37,9 +39,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _same_draws_of_torch() -> None:
-    """Torch's own generator starts each test alike, whichever ran before it in the same process."""
-    torch.manual_seed(0)
+def _same_draws_of_torch(request: pytest.FixtureRequest) -> None:
+    """Torch's own generator starts a test in the same state, whichever ran before it in the same process.
+
+    By its name, since 0 is what tests and library seed it with themselves.
+    """
+    torch.manual_seed(int.from_bytes(hashlib.sha256(request.node.nodeid.encode()).digest()[:7], "big"))
 
 
 @pytest.fixture(autouse=True)

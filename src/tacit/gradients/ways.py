@@ -74,11 +74,11 @@ def measure_written(use: Direct) -> Measured:
 
 def _row_lengths(rows: Tensor) -> Tensor:
     """In float64. On a CPU torch copies what it gets into float64, so it gets a few rows at a time, at least one
-    for each thread; compiled code has no need of that.
+    for each thread. What is traced takes all of them: compiled code makes no copy.
     """
-    compiled = rows.is_cuda or isinstance(rows, torch._subclasses.FakeTensor)
+    traced = isinstance(rows, torch._subclasses.FakeTensor)
     several = max(_AT_ONCE // max(rows.shape[1], 1), torch.get_num_threads())
-    pieces = (rows,) if compiled or rows.dtype == torch.float64 else torch.split(rows, several)
+    pieces = (rows,) if rows.is_cuda or traced or rows.dtype == torch.float64 else torch.split(rows, several)
     lengths = [torch.linalg.vector_norm(piece, dim=1, dtype=torch.float64) for piece in pieces]
     return lengths[0] if len(lengths) == 1 else torch.cat(lengths)
 
