@@ -221,10 +221,10 @@ def test_a_prior_and_its_readout_have_gradients_of_each_example(part):
 
 def test_backbones_are_fixed_by_their_seed_alone():
     backbone = Backbone(depth=10, width=1, side=8)
-    first = backbone.build(0).state_dict()
     state = torch.get_rng_state()
-    second = backbone.build(0).state_dict()
+    first = backbone.build(0).state_dict()
     assert torch.equal(state, torch.get_rng_state())
+    second = backbone.build(0).state_dict()
     assert all(torch.equal(value, second[name]) for name, value in first.items())
     assert not torch.equal(first["stem.weight"], backbone.build(1).state_dict()["stem.weight"])
 
