@@ -53,7 +53,7 @@ class Direct:
         if flat.is_cuda and flat.numel() >= _MANY:
             total = weighted_rows(flat, scale, finite)
         else:
-            total = torch.mv(_chosen(_at_least_float32(flat), finite).t(), scale)
+            total = torch.mv(_chosen(at_least_float32(flat), finite).t(), scale)
         return self._arrange(total[None], 1)[0].reshape(self._shape)
 
     @property
@@ -115,13 +115,13 @@ class Outer:
         """``sum_i weights[i] * gradient_i`` as one product, of the parameter's shape; the narrower side is scaled."""
         if self.right.dtype == torch.bfloat16 and not self.one_hot and self.right.shape[1] == 1:
             return self._weighted_sum_in_bfloat16(weights, finite)
-        right = _at_least_float32(self.right)
+        right = at_least_float32(self.right)
         if self.one_hot:
             out = right.new_zeros(self.rows, self.columns)
             return out.index_add(0, self.left.flatten(), _scaled(right, weights, finite).flatten(0, 2)).reshape(
                 self.shape
             )
-        left = _at_least_float32(self.left)
+        left = at_least_float32(self.left)
         if self.rows < self.columns:
             left, right = _scaled(left, weights, finite), _cleared(right, finite)
         else:
@@ -196,7 +196,7 @@ class Convolved:
 
     def weighted_sum(self, weights: Tensor, finite: Tensor | None = None) -> Tensor:
         """``sum_i weights[i] * gradient_i``: the weight gradient of the whole batch, with its smaller side scaled."""
-        values, grad = _at_least_float32(self.input), _at_least_float32(self.grad)
+        values, grad = at_least_float32(self.input), at_least_float32(self.grad)
         if self.fold > 1:
             weights = weights.repeat_interleave(self.fold)
             finite = None if finite is None else finite.repeat_interleave(self.fold)
@@ -210,8 +210,9 @@ class Convolved:
 Contribution = Direct | Outer | Convolved
 
 
-def _at_least_float32(values: Tensor) -> Tensor:
-    return values.to(torch.promote_types(values.dtype, torch.float32))
+def at_least_float32(values: Tensor) -> Tensor:
+    """Half precision becomes float32, so that norms and sums are not taken in half precision; integers stay."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
 def _halves(values: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tacit.gradients.contributions import Outer
+from tacit.gradients.contributions import Outer, at_least_float32
 from tacit.gradients.rounding import operand_error, smallest_normal, sum_error
 
 _COPIES_ACROSS = platform.machine() == "aarch64"  # oneDNN turns a matrix round for each product there, and slowly
@@ -70,21 +70,16 @@ def _grams(first: Outer, second: Outer) -> Grams:
 
 def _left_products(first: Outer, second: Outer) -> Tensor:
     if first.one_hot and second.one_hot:
-        return (first.left[..., :, None] == second.left[..., None, :]).to(wide(first.right).dtype)
+        return (first.left[..., :, None] == second.left[..., None, :]).to(at_least_float32(first.right).dtype)
     if first.one_hot:
         return _left_products(second, first).transpose(2, 3)
     if second.one_hot:
         # l'_s is one-hot, so the product picks coordinate ids_s of l_t.
         index = second.left[:, :, None, :].expand(-1, -1, first.left.shape[2], -1)
-        return wide(first.left).gather(3, index)
+        return at_least_float32(first.left).gather(3, index)
     return _dot(first.left, second.left)
 
 
 def _dot(first: Tensor, second: Tensor) -> Tensor:
-    across = wide(second).transpose(2, 3)
-    return wide(first) @ (across.contiguous() if first.is_cpu and _COPIES_ACROSS else across)
-
-
-def wide(values: Tensor) -> Tensor:
-    """In float32 at least."""
-    return values.to(torch.promote_types(values.dtype, torch.float32))
+    across = at_least_float32(second).transpose(2, 3)
+    return at_least_float32(first) @ (across.contiguous() if first.is_cpu and _COPIES_ACROSS else across)

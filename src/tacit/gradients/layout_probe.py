@@ -17,9 +17,8 @@ from torch import Tensor
 
 from tacit.core.errors import UnsupportedError
 from tacit.gradients.arguments import tensors_in
-from tacit.gradients.contributions import Direct
+from tacit.gradients.contributions import Direct, at_least_float32
 from tacit.gradients.independence import Fingerprint, Pass, Places, check_independence, check_total, fingerprint
-from tacit.gradients.layers.base import at_least_float32
 from tacit.gradients.model_state import generator_states
 from tacit.gradients.parameter_gradients import ParameterGradients
 from tacit.gradients.recorder import (

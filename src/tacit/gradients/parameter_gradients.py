@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tacit.gradients.contributions import Contribution, Convolved, Direct, Outer
+from tacit.gradients.contributions import Contribution, Convolved, Direct, Outer, at_least_float32
 from tacit.gradients.gram_norms import measure_several
 from tacit.gradients.strategies import Strategies
 from tacit.gradients.ways import cheapest
@@ -44,7 +44,7 @@ class ParameterGradients:
     def written_out(self) -> Tensor:
         """The gradient of every example, ``[examples, *shape]``, in float32 at least."""
         whole = functools.reduce(torch.add, [use.write_out() for use in self.uses])
-        return whole.to(torch.promote_types(whole.dtype, torch.float32))
+        return at_least_float32(whole)
 
     def weighted_sum(self, weights: Tensor, finite: Tensor | None = None) -> Tensor:
         """``sum_i weights[i] * gradient_i``, without the examples that are not ``finite``."""

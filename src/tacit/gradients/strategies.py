@@ -33,7 +33,7 @@ _PRICE = 0.15  # of a way's time, for each time that it keeps as many numbers as
 _REPEATS, _MORE_REPEATS = 3, 6
 _RUNS = {"cuda": 3, "cpu": 1}
 _DISTURBED = 0.05  # of a run's time that its threads stood in line for a processor
-_TIMING = 3  # how ways are timed; what was timed otherwise is timed again
+_TIMING = 3  # which ways there are and how they are timed; what was timed otherwise is timed again
 _BYTES_A_SECOND = {"cuda": 3e12, "cpu": 5e9}  # of memory; roughly
 
 

@@ -19,14 +19,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from tacit.gradients.contributions import Contribution, Convolved, Direct, Outer
+from tacit.gradients.contributions import Contribution, Convolved, Direct, Outer, at_least_float32
 from tacit.gradients.convolving import (
     grouped_weight_gradients,
     patch_gram_by_shifts,
     patch_lengths,
     patches_by_offset,
 )
-from tacit.gradients.gram_norms import gram_norms, measure_several, wide
+from tacit.gradients.gram_norms import gram_norms, measure_several
 from tacit.gradients.kernels import convolution_norms, convolution_products, product_norms
 from tacit.gradients.rounding import (
     lost_squares,
@@ -104,8 +104,8 @@ def _measure_product(use: Outer) -> Measured:
 def _length_at_least(vectors: Tensor) -> Tensor:
     """Upper bounds of the lengths of vectors in the last dimension, in float64, that no rounding takes below them.
 
-    On a CPU the squares of float32 vectors are added up in float32, ten times as fast as in float64, in pieces that are
-    short. Lengths beyond 2^64 come out infinite there.
+    On a CPU the squares of float32 vectors are added up in float32, which is far faster than in float64, in pieces
+    that are short. Lengths beyond 2^64 come out infinite there.
     """
     if vectors.is_cuda or vectors.dtype != torch.float32:
         exact: Tensor = torch.linalg.vector_norm(vectors, dim=-1, dtype=torch.float64)
@@ -123,7 +123,7 @@ def _short_length_at_least(vectors: Tensor) -> Tensor:
 
 def _measure_group(use: Outer) -> Measured:
     """Rows of equal tokens add up in the place of the first of them."""
-    ids, rows = use.left[:, 0], wide(use.right[:, 0])
+    ids, rows = use.left[:, 0], at_least_float32(use.right[:, 0])
     first = (ids[:, :, None] == ids[:, None, :]).int().argmax(2)
     grouped = torch.zeros_like(rows).scatter_add(1, first[..., None].expand_as(rows), rows)
     norm = torch.linalg.vector_norm(grouped.flatten(1), dim=1, dtype=torch.float64)
@@ -145,9 +145,9 @@ def _write_grouped(use: Convolved) -> Direct:
 
 
 def _measure_shifts(use: Convolved) -> Measured:
-    grads = wide(use.grad).flatten(2)
+    grads = at_least_float32(use.grad).flatten(2)
     left = (grads.transpose(1, 2) @ grads)[:, None]
-    right = patch_gram_by_shifts(wide(use.input), use.shape, use.geometry)[:, None]
+    right = patch_gram_by_shifts(at_least_float32(use.input), use.shape, use.geometry)[:, None]
     patch = torch.Size(use.shape[1:]).numel()
     later = operand_error(use.input.dtype, convolution=True) + sum_error(use.tokens, use.input.dtype)
     return Measured(gram_norms([(left, right)], [], use.shape[0], patch, later=later), use)
@@ -169,7 +169,7 @@ def _measure_convolution_tiles(use: Convolved) -> Measured:
         lengths.reshape(use.examples, -1)
         for lengths in (
             torch.linalg.vector_norm(use.grad.flatten(2), dim=1, dtype=torch.float64),
-            patch_lengths(wide(use.input), use.shape, use.geometry),
+            patch_lengths(at_least_float32(use.input), use.shape, use.geometry),
         )
     )
     lost = _lost_in_subnormals(rows, use.shape[0], patches, use.shape[1:].numel(), use.input.dtype).sum(1)

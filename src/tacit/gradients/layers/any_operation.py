@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from tacit.gradients.arguments import replaced, tensors_in
-from tacit.gradients.contributions import Direct
-from tacit.gradients.layers.base import Call, Contributions, Layout, Rule, at_least_float32
+from tacit.gradients.contributions import Direct, at_least_float32
+from tacit.gradients.layers.base import Call, Contributions, Layout, Rule
 
 
 def any_operation(

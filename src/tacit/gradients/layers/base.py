@@ -53,11 +53,6 @@ class Layout:
         return rows.reshape(rows.shape[0], -1, *rows.shape[rows.dim() - features :])
 
 
-def at_least_float32(values: Tensor) -> Tensor:
-    """Half precision becomes float32, so that norms are not taken in half precision; integers stay."""
-    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
-
-
 def product_dtype(input: Tensor, grad: Tensor) -> torch.dtype:
     """The type in which a layer's input and its output's gradient are multiplied, in any order.
 

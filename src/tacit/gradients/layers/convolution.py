@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tacit.gradients.contributions import Convolved, Direct
+from tacit.gradients.contributions import Convolved, Direct, at_least_float32
 from tacit.gradients.convolving import Geometry
-from tacit.gradients.layers.base import Call, Contributions, Layout, Rule, at_least_float32, present, product_dtype
+from tacit.gradients.layers.base import Call, Contributions, Layout, Rule, present, product_dtype
 from tacit.gradients.rounding import operand_error
 
 Size = int | Sequence[int]

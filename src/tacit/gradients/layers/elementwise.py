@@ -7,8 +7,8 @@ gradient (times the other factor), summed over every dimension along which it wa
 import torch
 from torch import Tensor
 
-from tacit.gradients.contributions import Direct
-from tacit.gradients.layers.base import Call, Contributions, Layout, Rule, at_least_float32
+from tacit.gradients.contributions import Direct, at_least_float32
+from tacit.gradients.layers.base import Call, Contributions, Layout, Rule
 
 
 def reduce_to_shape(values: Tensor, layout: Layout, parameter: Tensor) -> Tensor:

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tacit.core.errors import UnsupportedError
-from tacit.gradients.contributions import Outer
-from tacit.gradients.layers.base import Call, Contributions, Layout, Rule, at_least_float32
+from tacit.gradients.contributions import Outer, at_least_float32
+from tacit.gradients.layers.base import Call, Contributions, Layout, Rule
 
 
 def _refuse_batch_dependence(layer: str, max_norm: float | None, scale_grad_by_freq: bool) -> None:

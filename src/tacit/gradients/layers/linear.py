@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tacit.core.errors import UnsupportedError
-from tacit.gradients.contributions import Direct, Outer
-from tacit.gradients.layers.base import Call, Contributions, Layout, Rule, at_least_float32, present, product_dtype
+from tacit.gradients.contributions import Direct, Outer, at_least_float32
+from tacit.gradients.layers.base import Call, Contributions, Layout, Rule, present, product_dtype
 
 
 def _outer(left: Tensor, right: Tensor, shape: torch.Size) -> Outer:

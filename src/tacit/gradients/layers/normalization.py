@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tacit.core.errors import UnsupportedError
-from tacit.gradients.contributions import Direct
-from tacit.gradients.layers.base import Call, Contributions, Layout, Rule, at_least_float32, present
+from tacit.gradients.contributions import Direct, at_least_float32
+from tacit.gradients.layers.base import Call, Contributions, Layout, Rule, present
 
 
 def _contribute_channels(call: Call, grad: Tensor, layout: Layout) -> Contributions:
