@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tacit.benchmarking.contenders import RefusedError
 from tacit.benchmarking.growth import _unless_too_slow, exponent, growth_row
-from tacit.benchmarking.largest_batch import batch_in, largest_near, largest_that_fits, with_ratios
+from tacit.benchmarking.largest_batch import batch_in, guess_largest, largest_near, largest_that_fits, with_ratios
 from tacit.benchmarking.measuring import REFUSED, Deadline, Lane
 from tacit.benchmarking.plain import CONTENDERS
 from tacit.core.errors import InputError
@@ -132,3 +132,30 @@ def test_nothing_fits():
 def test_memory_that_grows_linearly_reaches_its_limit():
     assert batch_in(1000.0, (16, 32), (100.0 + 16 * 3, 100.0 + 32 * 3)) == 300
     assert batch_in(1000.0, (16, 32), (100.0, 100.0)) == 32
+
+
+@given(start=st.integers(1, 4096), fixed=st.floats(0, 1e3), each=st.floats(1e-3, 1e3), limit=st.floats(1e3, 1e6))
+def test_few_tries_guess_where_memory_that_grows_linearly_ends(start, fixed, each, limit):
+    tried = []
+
+    def needed(batch):
+        tried.append(batch)
+        need = fixed + each * batch
+        return need if need <= limit else None
+
+    found = guess_largest(needed, limit, start)
+    assert len(tried) <= 7
+    if None in (needed(start), needed(2 * start)):
+        assert found == 2 * start
+    else:
+        assert found == pytest.approx((limit - fixed) / each, rel=0.01, abs=1.01)
+
+
+def test_a_guess_is_mended_by_larger_batches():
+    """What batches below a thousand waste hides how little each example needs."""
+    found = guess_largest(lambda batch: batch + 3 * min(batch, 1000), 1e6, 100)
+    assert found == pytest.approx(1e6 - 3000, rel=1e-3)
+
+
+def test_a_guess_that_is_far_off_ends_where_a_try_did_not_fit():
+    assert guess_largest(lambda batch: 100.0 + batch if batch < 500 else None, 1e6, 100) == 14141

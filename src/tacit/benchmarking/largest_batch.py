@@ -1,5 +1,7 @@
 """The largest batch that fits: doubled until it does not, then halved into place; guessed where a try takes long."""
 
+import functools
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +15,8 @@ from tacit.benchmarking.precision import products_in
 from tacit.benchmarking.tasks import WORKLOADS, make_task
 from tacit.core.validation import check_count, check_positive
 
-_LONG = 10.0  # seconds for one try, as compilers take
+_LONG = 2.0  # seconds for one try, as compilers take
+_FAR = 4  # times the largest batch that was measured: too far to guess from there
 
 
 def largest_that_fits(
@@ -67,6 +70,22 @@ def batch_in(limit: float, sizes: tuple[int, int], needed: tuple[float, float]) 
     return max(1, int(sizes[1] + (limit - needed[1]) / slope)) if slope > 0 else sizes[1]
 
 
+def guess_largest(needed: Callable[[int], float | None], limit: float, start: int) -> int:
+    """About the largest batch that ``limit`` holds, from what batches that fit need, with few tries.
+
+    Extrapolated from the two largest that were measured, and from a larger one where the answer is far from them: what
+    does not grow with the batch weighs the less the larger it is. Where a try does not fit, the batch that was tried.
+    """
+    sizes, needs = (start, 2 * start), (needed(start), needed(2 * start))
+    while needs[0] is not None and needs[1] is not None:
+        guess = batch_in(limit, sizes, (needs[0], needs[1]))
+        if guess <= _FAR * sizes[1]:
+            return guess
+        sizes = sizes[1], math.isqrt(guess * sizes[1])
+        needs = needs[1], needed(sizes[1])
+    return sizes[1]
+
+
 def _next_trial(low: int, high: int, most: int) -> int:
     if high > most:  # nothing has failed yet
         return min(2 * low, most)
@@ -91,9 +110,10 @@ def largest_batches(
     torch.cuda.set_per_process_memory_fraction(min(1.0, limit_mib * MIB / total), device)
     try:
         for model, precision, contender in jobs:
-            progress(f"{model} {precision}: largest batch of {contender.name}", len(found) / len(jobs))
+            label, share = f"{model} {precision}: largest batch of {contender.name}", len(found) / len(jobs)
+            tell = functools.partial(_tell_try, progress, label, share)
             with products_in(precision):
-                found.append(_largest_batch(device, limit_mib, model, precision, contender))
+                found.append(_largest_batch(device, limit_mib, model, precision, contender, tell))
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0, device)
     return with_ratios(found)
@@ -113,33 +133,41 @@ def with_ratios(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+def _tell_try(progress: Progress, label: str, share: float, batch: int) -> None:
+    progress(f"{label}: {batch}", share)
+
+
 def _largest_batch(
-    device: torch.device, limit_mib: int, model: str, precision: str, contender: Contender
+    device: torch.device,
+    limit_mib: int,
+    model: str,
+    precision: str,
+    contender: Contender,
+    tell: Callable[[int], None],
 ) -> dict[str, Any]:
     base = WORKLOADS[model].size(device)
     last: list[Lane] = []
-    records: list[float] = []
 
-    def fits(batch: int) -> bool:
+    @functools.cache
+    def needed(batch: int) -> float | None:
+        """MiB, records included; None where it does not fit."""
+        tell(batch)
         try:
             task = make_task(model, device, precision, size=base.along("batch", batch), lean=True)
         except torch.OutOfMemoryError:
-            return False
-        records[:] = [sum(part.numel() * part.element_size() for part in task.records) / MIB]
+            return None
         last[:] = [runs_once(task, contender)]
-        return last[0].status == OK
+        records = sum(part.numel() * part.element_size() for part in task.records) / MIB
+        return (last[0].peak_mib or 0.0) + records if last[0].status == OK else None
 
-    def needed(batch: int) -> float | None:
-        peak = last[0].peak_mib if fits(batch) else None
-        return None if peak is None else peak + records[0]
+    def fits(batch: int) -> bool:
+        return needed(batch) is not None
 
     started = time.perf_counter()
-    first = needed(base.batch)
-    takes_long = time.perf_counter() - started > _LONG
-    second = needed(2 * base.batch) if takes_long and first is not None else None
-    if first is not None and second is not None:
-        batch = largest_near(fits, batch_in(limit_mib, (base.batch, 2 * base.batch), (first, second)))
-    else:
+    batch = None
+    if fits(base.batch) and time.perf_counter() - started > _LONG:
+        batch = largest_near(fits, guess_largest(needed, limit_mib, base.batch))
+    if batch is None:  # tries are short, or the guess was far too high
         batch = largest_that_fits(fits, start=base.batch)
     return {
         "model": model,
