@@ -20,7 +20,7 @@ from tacit.recipes.scatter_cnn_cifar10 import BothSides, OverSides
 from tacit.training import Execution, over_views
 from tacit.training.augmentation import ContrastiveView
 from tacit.training.evaluation import classification_loss
-from tacit.training.noise_prior import Backbone, NoisePrior, pretrain_on_noise
+from tacit.training.noise_prior import Backbone, NoisePrior, pretrain_on_noise, prior_facts
 from tacit.training.pretraining import Pretraining
 
 _EXAMPLES = 40
@@ -118,6 +118,12 @@ def test_a_prior_of_another_width_is_refused(prior):
         run("noise-linear-cifar10", features="network", prior=str(prior))
 
 
+def test_a_linear_line_says_which_prior_it_began_from(prior):
+    recipe = find_recipe("noise-linear-cifar10")
+    assert recipe.configured({"prior": str(prior)}).public_start() == prior_facts(prior)
+    assert recipe.configured({"prior": str(prior), "features": "leaves"}).public_start is None
+
+
 def test_unknown_features_are_named():
     with pytest.raises(InputError, match=r"features=scattering,waves: 'waves' is none of scattering, filters"):
         find_recipe("scatter-linear-cifar10").configured({"features": "scattering,waves"})
@@ -168,6 +174,8 @@ def test_noise_prior_trains_its_head_and_then_everything_in_one_account(prior):
     assert result["steps"] == 3
     assert 19 < result["epsilon"] <= 20
     assert [point["step"] for point in result["history"]] == [1, 2, 3]
+    assert result["public_start"] == prior_facts(prior)
+    assert result["public_start"]["private_data"] == "none"
 
 
 def test_readout_alone_leaves_the_trunk_as_it_was(prior, monkeypatch):

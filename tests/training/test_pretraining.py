@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import hashlib
 import json
 import math
 
@@ -17,7 +18,7 @@ from tacit.models import wide_resnet
 from tacit.models.wide_resnet import WideResNet
 from tacit.training.augmentation import ContrastiveView
 from tacit.training.evaluation import classification_loss
-from tacit.training.noise_prior import Backbone, NoisePrior, load_prior, pretrain_on_noise
+from tacit.training.noise_prior import Backbone, NoisePrior, load_prior, pretrain_on_noise, prior_facts
 from tacit.training.pretraining import Pretraining, _Pool, alignment, features, pretrain, uniformity
 
 TINY = Pretraining(
@@ -235,6 +236,21 @@ def test_what_is_no_prior_is_refused(tmp_path):
     (tmp_path / "run.json").write_text('{"kind": "training"}')
     with pytest.raises(InputError, match="kind"):
         load_prior(tmp_path)
+
+
+def test_weights_that_do_not_say_what_they_were_trained_on_are_no_prior(tmp_path):
+    folder = tmp_path / "prior"
+    config = NoisePrior(backbone=Backbone(depth=10, width=1, side=8), process=PowerLawSpectra(16), training=TINY)
+    pretrain_on_noise(config, device="cpu", out=folder)
+    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    facts = prior_facts(folder)
+    assert (facts["weights_sha256"], facts["training"]["steps"]) == (digest, TINY.steps)
+    record = json.loads((folder / "run.json").read_text())
+    for changes in ({"private_data": "photographs"}, {"process": None}):
+        left = {name: changes.get(name, value) for name, value in record.items()}
+        (folder / "run.json").write_text(json.dumps({name: value for name, value in left.items() if value is not None}))
+        with pytest.raises(InputError, match=r"private_data|process"):
+            load_prior(folder)
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,13 @@ _AT_ONCE = 500
 
 @dataclasses.dataclass(frozen=True)
 class Features:
-    """One kind: what makes it, given where a prior lies, and the channels and places that come out."""
+    """One kind: what makes it, given where a prior lies; the channels and places that come out; whether the prior is
+    part of it.
+    """
 
     make: Callable[[Path], nn.Module]
     kind: Kind
+    from_prior: bool = False
 
 
 class PriorMaps(nn.Module):
@@ -98,5 +101,5 @@ _KINDS: Mapping[str, Features] = {
     "scattering": Features(_scattering, (243, 64)),
     "filters": Features(_gaussian, (2 * _FILTERS, _CELLS**2)),
     "leaves": Features(_leaves, (2 * _FILTERS, _CELLS**2)),
-    "network": Features(_network, (256, 64)),
+    "network": Features(_network, (256, 64), from_prior=True),
 }

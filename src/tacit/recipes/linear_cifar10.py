@@ -25,6 +25,7 @@ from tacit.recipes.noise_prior_cifar10 import prior_folder
 from tacit.recipes.prepared_linear import Level, prepared_linear
 from tacit.recipes.recipe import DELTA, Configuration, Published, Recipe
 from tacit.recipes.tramer2021 import SOURCE
+from tacit.training.noise_prior import prior_facts
 
 _LEVELS: Mapping[float, Level] = {  # learning rates are those for features of length 1
     1.0: Level(batch_size=16384, steps=200, learning_rate=160.0, preparation_noise=20.0),
@@ -54,16 +55,18 @@ class Knobs:
 
 def configure(knobs: Knobs) -> Configuration:
     """The run for these knobs."""
-    features = named_features(knobs.features)
-    return prepared_linear(
+    features, prior = named_features(knobs.features), prior_folder(knobs.prior)
+    configuration = prepared_linear(
         DATASET,
-        functools.partial(side_by_side, features, prior_folder(knobs.prior)),
+        functools.partial(side_by_side, features, prior),
         [kind.kind for kind in features],
         with_given(nearest(_LEVELS, knobs.epsilon), knobs),
         epsilon=knobs.epsilon,
         whitening=knobs.whitening,
         delta=knobs.delta,
     )
+    learned = any(kind.from_prior for kind in features)
+    return dataclasses.replace(configuration, public_start=functools.partial(prior_facts, prior) if learned else None)
 
 
 def _recipe(name: str, title: str, source: str, features: str, published: tuple[Published, ...] = ()) -> Recipe:

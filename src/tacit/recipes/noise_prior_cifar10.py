@@ -8,6 +8,7 @@ Where no prior lies in the folder ``prior`` it is made there, which takes minute
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from tacit.recipes.colour_images import DATASET, half_precision_loss, random_vie
 from tacit.recipes.knobs import nearest, with_given
 from tacit.recipes.recipe import DELTA, OWN, PUBLISHED, RECALIBRATED, Configuration, Published, Readout, Recipe
 from tacit.recipes.scale_cifar10 import examples_at_once
-from tacit.training.noise_prior import NoisePrior, load_prior, pretrain_on_noise
+from tacit.training.noise_prior import NoisePrior, load_prior, pretrain_on_noise, prior_facts
 from tacit.training.optimizers import schedule_factor
 from tacit.training.views import over_views
 
@@ -100,6 +101,7 @@ def configure(knobs: Knobs) -> Configuration:
         readout=Readout(level.readout_steps, level.readout_rate, WideResNet.trunk, WideResNet.readout),
         at_once=examples_at_once(knobs.batch_size, level.multiplicity + knobs.mixtures),
         delta=knobs.delta,
+        public_start=functools.partial(prior_facts, folder),
     )
 
 

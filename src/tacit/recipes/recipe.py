@@ -76,6 +76,7 @@ class Configuration:
         augment: makes, for a generator on the training device, what changes every batch on its way to the loss.
         readout: trains the last layers alone first, with the first of the steps.
         at_once: how many examples a GPU works on at once, where a whole lot does not fit.
+        public_start: says, once a model was built, which public weights it began from and where these came from.
     """
 
     dataset: str
@@ -97,6 +98,7 @@ class Configuration:
     augment: Callable[[torch.Generator], Augment] | None = None
     readout: Readout | None = None
     at_once: int | None = None
+    public_start: Callable[[], dict[str, Any]] | None = None
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):

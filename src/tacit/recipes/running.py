@@ -133,6 +133,7 @@ def run_recipe(
         "plan": plan.to_dict(),
         "event": event_to_json(plan.event()),
         "training": _training_facts(configuration),
+        "public_start": None if configuration.public_start is None else configuration.public_start(),
         "statement": str(plan.statement()),
         "seconds": time.perf_counter() - started,
         "seconds_a_seed": statistics.fmean(outcome.seconds),

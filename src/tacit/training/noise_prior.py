@@ -1,6 +1,7 @@
 """Priors from noise: a wide residual network that has seen random processes and nothing else."""
 
 import dataclasses
+import hashlib
 import json
 import time
 from pathlib import Path
@@ -18,6 +19,9 @@ from tacit.training.pretraining import Pretraining, Progress, pretrain
 from tacit.training.run_folder import RunFolder, hardware, now, versions
 
 _KIND = "noise-prior"
+_NOBODYS = "none"
+_CLAIMS = {"kind": _KIND, "private_data": _NOBODYS}
+_FACTS = ("backbone", "process", "learn", "training", "seconds")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,11 +112,13 @@ def pretrain_on_noise(
 
 
 def load_prior(path: Path) -> WideResNet:
-    """The network that `pretrain_on_noise` saved in the folder ``path``, on the CPU."""
+    """The network that `pretrain_on_noise` saved in the folder ``path``, on the CPU.
+
+    Weights whose record does not say what they were trained on, and that it was nobody's data, are refused: a run that
+    begins from them counts them as public.
+    """
     try:
-        record = json.loads((path / "run.json").read_text(encoding="utf-8"))
-        if record["kind"] != _KIND:
-            raise KeyError("kind")
+        record = _read_record(path)
         model = Backbone(**record["backbone"]).build(0)
         model.load_state_dict(load_file(path / "model.safetensors"))
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
@@ -121,6 +127,21 @@ def load_prior(path: Path) -> WideResNet:
             "Run it with out=."
         ) from error
     return model
+
+
+def prior_facts(path: Path) -> dict[str, Any]:
+    """Where the prior in this folder came from: what `pretrain_on_noise` wrote about it, and the weights' digest."""
+    digest = hashlib.sha256((path / "model.safetensors").read_bytes()).hexdigest()
+    return {**_read_record(path), "weights_sha256": digest}
+
+
+def _read_record(path: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((path / "run.json").read_text(encoding="utf-8"))
+    wrong = [name for name, value in _CLAIMS.items() if record.get(name) != value]
+    missing = [name for name in _FACTS if name not in record]
+    if wrong or missing:
+        raise KeyError(", ".join([*wrong, *missing]))
+    return record
 
 
 def _record(config: NoisePrior, loss: float, seconds: float, device: torch.device) -> dict[str, Any]:
@@ -135,5 +156,5 @@ def _record(config: NoisePrior, loss: float, seconds: float, device: torch.devic
         "seconds": seconds,
         "hardware": hardware(device),
         "versions": versions(),
-        "private_data": "none",
+        "private_data": _NOBODYS,
     }
