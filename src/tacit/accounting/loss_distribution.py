@@ -4,6 +4,9 @@ Each event has a dominating pair of distributions; the loss of a composition is 
 curve delta(epsilon) follows (Sommer, Meiser and Mohammadi 2019; Koskela, Jälkö and Honkela 2020). Both directions, a
 record added and a record removed, are computed, and the larger epsilon counts. Plain Gaussians compose to one Gaussian,
 which is accounted exactly.
+
+Noise that is tiny beside what it hides has losses of many thousands, for which the grid grows too coarse. There the
+bound by the number of inclusions is closer (`tacit.accounting.inclusions`), and the lower of both counts.
 """
 
 import dataclasses
@@ -17,11 +20,13 @@ from tacit.accounting.conversion import gaussian_delta, gaussian_epsilon
 from tacit.accounting.dominating import DominatingPair
 from tacit.accounting.event_pairs import dominating_pair
 from tacit.accounting.events import as_sampled_gaussian, event_key, flatten
+from tacit.accounting.inclusions import Inclusions
 from tacit.accounting.privacy_curve import PrivacyCurve
 from tacit.accounting.relations import contributions_moved
 from tacit.core.errors import UnsupportedError
 from tacit.core.privacy import Neighbours
 
+_LARGE = 100.0  # epsilons from which on the bound by inclusions may be the lower one
 _REMEMBERED = 4096  # answers, a few hundred bytes each
 
 
@@ -51,6 +56,7 @@ class _Losses:
     pairs: tuple[DominatingPair, ...]
     counts: tuple[int, ...]
     is_private: bool
+    inclusions: Inclusions | None
 
     @property
     def is_exact(self) -> bool:
@@ -66,6 +72,12 @@ class _Losses:
         if not self.is_private:
             return 1.0
         return 0.0 if self.gaussian_noise == math.inf else gaussian_delta(self.gaussian_noise, epsilon)
+
+    def lower_epsilon(self, found: float, delta: float) -> float:
+        """The bound that was found, or that by inclusions where it is lower."""
+        if found < _LARGE or self.is_exact or self.inclusions is None:
+            return found
+        return min(found, self.inclusions.epsilon(delta))
 
     def removed(self) -> PrivacyCurve:
         """The curve for a record removed."""
@@ -83,7 +95,7 @@ class _Losses:
 
 @dataclasses.dataclass(frozen=True)
 class LossDistributionAccountant:
-    """Certified upper bounds from privacy loss distributions, within about 0.02 % of epsilon.
+    """Certified upper bounds from privacy loss distributions, within about 0.02 % of epsilon where that is below 100.
 
     Knows Gaussian, Laplace and discrete Laplace noise, each with or without Poisson sampling, truncated Poisson
     sampling, mixtures of Gaussians and randomised response, and every composition of these. Under replace-one a
@@ -122,7 +134,7 @@ class LossDistributionAccountant:
 @functools.lru_cache(maxsize=64)
 def _losses(composition: _Composition) -> _Losses:
     precision, is_private = 0.0, True
-    pairs, counts = [], []
+    pairs, counts, sampled = [], [], []
     for leaf, count in composition.parts:
         plain = as_sampled_gaussian(leaf, count)
         if plain is not None and plain.sampling_rate == 1 and plain.noise_multiplier > 0:
@@ -134,13 +146,20 @@ def _losses(composition: _Composition) -> _Losses:
         elif pair is not dominating.NO_LOSS:
             pairs.append(pair)
             counts.append(count)
-    return _Losses(math.inf if precision == 0 else precision**-0.5, tuple(pairs), tuple(counts), is_private)
+            sampled.append(plain)
+    noise = math.inf if precision == 0 else precision**-0.5
+    inclusions = None
+    if len(sampled) == 1 and sampled[0] is not None and sampled[0].noise_multiplier > 0:
+        moved = contributions_moved(composition.neighbours) / sampled[0].noise_multiplier
+        inclusions = Inclusions(counts[0], sampled[0].sampling_rate, moved**2, precision)
+    return _Losses(noise, tuple(pairs), tuple(counts), is_private, inclusions)
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _epsilon_removed(composition: _Composition, delta: float) -> float:
     losses = _losses(composition)
-    return losses.exact_epsilon(delta) if losses.is_exact else losses.removed().epsilon(delta)
+    found = losses.exact_epsilon(delta) if losses.is_exact else losses.removed().epsilon(delta)
+    return losses.lower_epsilon(found, delta)
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
@@ -149,7 +168,9 @@ def _epsilon(composition: _Composition, delta: float) -> float:
     removed = _epsilon_removed(composition, delta)
     added = None if losses.is_exact else losses.added()
     # Only the larger of both counts, so a rough bound on the second that lies below the first will do.
-    return removed if added is None else max(removed, added.epsilon(delta, enough=removed))
+    if added is None:
+        return removed
+    return losses.lower_epsilon(max(removed, added.epsilon(delta, enough=removed)), delta)
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
@@ -157,4 +178,7 @@ def _delta(composition: _Composition, epsilon: float) -> float:
     losses = _losses(composition)
     if losses.is_exact:
         return losses.exact_delta(epsilon)
-    return max(curve.delta(epsilon) for curve in (losses.removed(), losses.added()) if curve is not None)
+    found = max(curve.delta(epsilon) for curve in (losses.removed(), losses.added()) if curve is not None)
+    if epsilon < _LARGE or losses.inclusions is None:
+        return found
+    return min(found, losses.inclusions.delta(epsilon))
