@@ -49,7 +49,7 @@ SWEEP = {
     "seeds": 1,
     "command": "tacit sweep some-recipe --over clip=1,20",
 }
-PUBLISHED = [{"dataset": "mnist", "method": "some method", "epsilon": 2.0, "accuracy": 0.95}]
+PUBLISHED = [{"recipe": "some-recipe", "dataset": "mnist", "method": "some method", "epsilon": 2.0, "accuracy": 0.95}]
 
 
 @pytest.fixture
@@ -96,6 +96,28 @@ def test_published_points_are_marked(page):
     _, figures = page
     frontier = next(figure for figure in figures if figure.stem == "frontier-mnist")
     assert "some method, as published" in frontier.read_text(encoding="utf-8")
+
+
+def test_notes_have_the_same_number_in_the_figure(tmp_path):
+    write_result(RESULT, tmp_path, [])
+    noted = [{**PUBLISHED[0], "note": "other images", "accountant": "moments"}]
+    page, (frontier, *_) = write_results_page(tmp_path, *read_results(tmp_path), noted)
+    assert "1. **some method** at epsilon 2: other images; accounted by moments." in page.read_text(encoding="utf-8")
+    assert "some method, as published [1]" in frontier.read_text(encoding="utf-8")
+
+
+def test_a_data_set_without_a_measurement_has_no_part(tmp_path):
+    write_result(RESULT, tmp_path, [])
+    page, figures = write_results_page(tmp_path, *read_results(tmp_path), [{**PUBLISHED[0], "dataset": "svhn"}])
+    assert "svhn" not in page.read_text(encoding="utf-8")
+    assert "frontier-svhn" not in {figure.stem for figure in figures}
+
+
+def test_sweeps_say_how_many_seeds_they_have(tmp_path):
+    text, _ = shown(tmp_path, SWEEP, {**SWEEP, "seeds": 3})
+    assert "A point is one\nmodel, of one seed, unless" in text
+    assert "; 1 seed a point." in text
+    assert "; 3 seeds a point." in text
 
 
 def test_the_same_files_give_the_same_page(page, tmp_path):

@@ -58,7 +58,10 @@ def find_recipe(name: str) -> Recipe:
 def published_figures() -> list[dict[str, Any]]:
     """Every published figure of the recipes, as plain JSON values."""
     return [
-        {"dataset": recipe.dataset, "method": recipe.method, "source": recipe.source, **dataclasses.asdict(figure)}
+        {
+            **{"recipe": recipe.name, "dataset": recipe.dataset, "method": recipe.method, "source": recipe.source},
+            **dataclasses.asdict(figure),
+        }
         for recipe in RECIPES.values()
         for figure in recipe.published
     ]

@@ -46,7 +46,7 @@ def frontier(dataset: str, measured: Sequence[Row], published: Sequence[Row]) ->
     Args:
         dataset: its name.
         measured: with ``method``, ``setting``, ``epsilon``, ``accuracy`` and ``std``.
-        published: with ``method``, ``epsilon`` and ``accuracy``.
+        published: with ``method``, ``epsilon`` and ``accuracy``, and ``number`` where there is a note.
     """
     figure, axes = canvas(wide=_WIDE, high=1.3 * _HIGH)
     colours = _colours(row["method"] for row in [*measured, *published])
@@ -60,7 +60,8 @@ def frontier(dataset: str, measured: Sequence[Row], published: Sequence[Row]) ->
             _errorbars(axes, points, ("epsilon", "accuracy"), f"{method}, {setting}", look)
     for method, rows in _grouped(published, "method").items():
         places = [row["epsilon"] for row in rows], [row["accuracy"] for row in rows]
-        label = f"{method}, as published"
+        numbers = dict.fromkeys(str(row["number"]) for row in rows if row.get("number"))
+        label = f"{method}, as published" + (f" [{', '.join(numbers)}]" if numbers else "")
         axes.plot(*places, linestyle="", marker=hollow[method], fillstyle="none", color=colours[method], label=label)
     _logarithmic_epsilon(axes, [row["epsilon"] for row in [*measured, *published]])
     label_shares(axes)

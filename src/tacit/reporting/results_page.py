@@ -10,27 +10,54 @@ from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from tacit.accounting import dpsgd_event, epsilon, epsilon_over_steps, event_from_json
 from tacit.accounting.events import flatten
 from tacit.reporting import results_figures as figures
-from tacit.reporting.rendering import moment, write_whole
+from tacit.reporting.rendering import write_whole
+from tacit.reporting.results_notes import Notes, not_measured
+from tacit.reporting.results_tables import (
+    LARGEST_EPSILON,
+    beside_table,
+    counted,
+    epsilons_table,
+    results_table,
+    setting_of,
+    table,
+)
 
 Row = Mapping[str, Any]
 
 _FOLDER = "figures"
 _RATE, _NOISE, _DELTA, _EPOCHS = 0.01, 4.0, 1e-5, 400
-_FRONTIER_UP_TO = 32.0  # what lies beyond has no meaning, and would flatten the rest
 _DELTAS_OF, _DELTAS = "abadi2016-mnist", (1e-2, 1e-3, 1e-4, 1e-5)
 _SHOWN_ACCOUNTANTS = ("strong", "moments", "rdp", "pld")
 _OPENING = """\
 # Results
 
-Made by `tacit recipe page` from the files beside it; do not edit. Every figure: Poisson sampling as accounted, the last
-iterate or its moving average after a fixed number of steps, nothing chosen on the test set unless its method says so.
+Made by `tacit recipe page` from the files beside it; do not edit. [docs/recipes.md](../docs/recipes.md) says how to
+measure a row again. Every figure: Poisson sampling as accounted, the last iterate or its moving average after a fixed
+number of steps, nothing chosen on the test set unless its method says so. Choices were made on held-out training
+examples or taken from the papers; choosing on training data costs privacy that, as in the papers, is not counted in
+epsilon. `tacit sweep --private` (`tacit.recipes.private_sweep`) is how to pay for it.
 `epsilon` is that of what really ran, by privacy loss distributions (PLD), with every preparation of the data in it.
-*published* settings have the paper's noise; their epsilon under the paper's own accountant stands beside.
-*recalibrated* ones have the least noise that PLD allows at the same epsilon. Accuracies are means over seeds ± standard
-deviation, in percent of the test set.
-Seconds are those that passed, often with other runs on the same machine: alone a row takes less.
+Accuracies are means over seeds ± standard deviation, in percent of the test set. A number in brackets, in the table or
+the legend of a plot, leads from a published figure to its note below the table.
+
+*published* settings have the paper's noise; their epsilon under the paper's own accountant stands beside. Starts of the
+networks, inputs and averages of weights are ours where the recipe's docstring says so: tanh CNNs start with orthogonal
+weights, on grey images with Gabor filters as well, and the digits of 2016 are upright unless the row says *pixels*.
+*recalibrated* ones have the least noise that PLD allows at the same epsilon. *own* ones, or *ours* where a recipe has
+nothing else, are not the paper's.
+
+Seconds are those that passed, often with other runs on the same machine: alone a row takes less. They leave out fixed
+features (scattering, random filters, maps of a prior from noise), which are computed before the first seed or were kept
+on disk.
+
 PATE and Private-kNN also learn from public inputs without labels, nine tenths of the test set, and are tested on the
 rest; an epsilon of *these votes* depends on how teachers agreed, and would be private in earnest.
+"""
+_SWEEPS = """\
+## Sweeps
+
+One knob or two are changed, the others are as in the recipe; every row has the epsilon of its own noise. A point is one
+model, of one seed, unless the line below the figure names more: small differences between such points mean nothing.
 """
 
 
@@ -42,13 +69,15 @@ def write_results_page(
     Args:
         folder: where the result files lie.
         measured, sweeps: what `tacit.recipes.read_results` found there.
-        published: figures of papers, with ``dataset``, ``method``, ``epsilon`` and ``accuracy``.
+        published: figures of papers, with ``recipe``, ``dataset``, ``method``, ``epsilon`` and ``accuracy``, and where
+            there is more to say ``accountant`` and ``note``. Data sets without a measurement are left out.
     """
     (folder / _FOLDER).mkdir(exist_ok=True)
     drawn: dict[str, str] = {}
     parts = [_OPENING]
-    for dataset in dict.fromkeys(row["dataset"] for row in [*measured, *published]):
-        parts.append(_dataset_part(dataset, measured, published, drawn))
+    for dataset in dict.fromkeys(row["dataset"] for row in measured):
+        rows, claims = ([row for row in given if row["dataset"] == dataset] for given in (measured, published))
+        parts.append(_dataset_part(dataset, rows, claims, drawn))
     parts += [_curves_part(measured, drawn), _deltas_part(measured, drawn), _sweeps_part(sweeps, drawn)]
     parts.append(_accountants_part(drawn))
     paths = []
@@ -60,23 +89,28 @@ def write_results_page(
     return page, paths
 
 
-def _dataset_part(dataset: str, measured: Sequence[Row], published: Sequence[Row], drawn: dict[str, str]) -> str:
-    rows = [row for row in measured if row["dataset"] == dataset]
-    parts = [f"## {dataset}\n"]
+def _dataset_part(dataset: str, rows: Sequence[Row], claims: Sequence[Row], drawn: dict[str, str]) -> str:
+    notes = Notes.of(claims)
     metrics = dict.fromkeys(row["metric"] for row in rows if "metric" in row)
-    parts.append(f"Measured is the {', '.join(metrics)}.\n" if metrics else _frontier(dataset, rows, published, drawn))
-    if rows:
-        parts.append(_table(_HEADERS, map(_cells, rows)))
-    return "\n".join(part for part in [*parts, _beside_table(rows), _epsilons_table(rows)] if part)
-
-
-def _frontier(dataset: str, rows: Sequence[Row], published: Sequence[Row], drawn: dict[str, str]) -> str:
-    points = [
-        {**row, "setting": _setting(row), "accuracy": row["measured"]}
-        for row in rows
-        if row["epsilon"] is not None and row["epsilon"] <= _FRONTIER_UP_TO
+    numbered = [{**claim, "number": notes.number(claim)} for claim in claims]
+    parts = [
+        f"## {dataset}\n",
+        f"Measured is the {', '.join(metrics)}.\n" if metrics else _frontier(dataset, rows, numbered, drawn),
+        results_table(rows, notes),
+        notes.listed(),
+        not_measured(rows),
+        beside_table(rows),
+        epsilons_table(rows),
     ]
-    claims = [row for row in published if row["dataset"] == dataset]
+    return "\n".join(part for part in parts if part)
+
+
+def _frontier(dataset: str, rows: Sequence[Row], claims: Sequence[Row], drawn: dict[str, str]) -> str:
+    points = [
+        {**row, "setting": setting_of(row), "accuracy": row["measured"]}
+        for row in rows
+        if row["epsilon"] is not None and row["epsilon"] <= LARGEST_EPSILON
+    ]
     if not points and not claims:
         return ""
     name = f"frontier-{dataset}"
@@ -84,73 +118,11 @@ def _frontier(dataset: str, rows: Sequence[Row], published: Sequence[Row], drawn
     return f"{_image(name, f'Accuracy against epsilon on {dataset}')}\n"
 
 
-def _beside_table(rows: Sequence[Row]) -> str:
-    """Other figures of the same models, and of the same rows without privacy."""
-    told = [row for row in rows if row.get("beside")]
-    if not told:
-        return ""
-    names = list(dict.fromkeys(name for row in told for name in row["beside"]))
-    cells = (
-        [
-            f"[{row['method']}, {_setting(row)}]({row['file']})",
-            f"{100 * row['measured']:.2f}",
-            *(f"{100 * row['beside'][name]:.2f}" if name in row["beside"] else "–" for name in names),
-        ]
-        for row in told
-    )
-    return f"Beside the accuracy:\n\n{_table(('method', 'measured', *names), cells)}"
-
-
-def _epsilons_table(rows: Sequence[Row]) -> str:
-    """What else epsilon was said to be, beside the figure that it was said of."""
-    told = [row for row in rows if row.get("epsilons")]
-    if not told:
-        return ""
-    names = list(dict.fromkeys(name for row in told for name in row["epsilons"]))
-    cells = (
-        [
-            f"[{row['method']}, {_setting(row)}]({row['file']})",
-            f"{100 * row['measured']:.2f}",
-            *(f"{row['epsilons'][name]:,.4g}" if name in row["epsilons"] else "–" for name in names),
-            _epsilon(row),
-        ]
-        for row in told
-    )
-    headers = ("method", "measured", *(f"epsilon, {name}" for name in names), "epsilon of this row")
-    return f"Epsilons that were, or could be, said of the same noise:\n\n{_table(headers, cells)}"
-
-
-_HEADERS = (
-    *("method", "setting", "published", "measured", "seeds", "epsilon (PLD)", "epsilon (moments)", "noise", "steps"),
-    *("s a seed", "on", "file"),
-)
-
-
-def _cells(row: Row) -> list[str]:
-    published = "–" if row.get("published") is None else f"{_percent(row['published'])} at {row['published_epsilon']:g}"
-    spread = "" if row["std"] is None else f" ± {100 * row['std']:.2f}"
-    moments = row["epsilon_by_accountant"].get("moments")
-    return [
-        row["method"],
-        _setting(row),
-        published,
-        f"**{100 * row['measured']:.2f}**{spread}",
-        str(row["seeds"]),
-        _epsilon(row),
-        "–" if moments is None else f"{moments:.3f}",
-        "–" if row["noise_multiplier"] is None else f"{row['noise_multiplier']:.3g}",
-        f"{row['steps']:,}",
-        f"{row['seconds_a_seed']:.0f}",
-        f"{_machine(row)}, {moment(row['date'])}",
-        f"[{row['name']}]({row['file']})",
-    ]
-
-
 def _curves_part(measured: Sequence[Row], drawn: dict[str, str]) -> str:
     groups: dict[str, list[Row]] = {}
     compared = {row["name"] for row in measured if row["epsilon"] is None}
     for row in (row for row in measured if row["history"]):
-        kind = _setting(row)
+        kind = setting_of(row)
         if row["name"] in compared:  # with and without a guarantee, the settings of each in one figure
             kind = "without-noise" if row["epsilon"] is None else "private"
         groups.setdefault(re.sub("[, ]+", "-", f"{row['name']}-{kind}"), []).append(row)
@@ -165,8 +137,8 @@ def _curves_part(measured: Sequence[Row], drawn: dict[str, str]) -> str:
 
 def _curve_line(row: Row) -> str:
     if row["epsilon"] is not None:
-        return f"{_setting(row)}, epsilon {row['epsilon']:.3g}"
-    setting, rate = _setting(row), row.get("training", {}).get("learning_rate")
+        return f"{setting_of(row)}, epsilon {row['epsilon']:.3g}"
+    setting, rate = setting_of(row), row.get("training", {}).get("learning_rate")
     return setting if rate is None or "learning rate" in setting else f"{setting}, learning rate {rate:g}"
 
 
@@ -205,15 +177,16 @@ def _points_at(row: Row, delta: float) -> list[tuple[float, float]]:
 
 
 def _sweeps_part(sweeps: Sequence[Row], drawn: dict[str, str]) -> str:
-    text = "## Sweeps\n\nOne knob at a time, the others as in the recipe; every row has the epsilon of its own noise.\n"
+    text = _SWEEPS
     for result in sweeps:
         name = Path(result["file"]).stem
         drawn[name] = figures.sweep(name, result)
         settings = ", ".join(f"{key} {value}" for key, value in result["settings"].items())
         over = " and ".join(axis["key"] for axis in result["over"])
         subject = f"{result['name']}{f' ({settings})' if settings else ''}"
+        seeds = counted(result["seeds"], "seed")
         caption = f"{subject}: accuracy on the {result['measured_on']} against {over}"
-        text += f"\n{_image(name, caption)}\n\n`{result['command']}`: {caption}; {result['seeds']} seed(s) a point.\n"
+        text += f"\n{_image(name, caption)}\n\n`{result['command']}`: {caption}; {seeds} a point.\n"
     return text if sweeps else ""
 
 
@@ -231,42 +204,9 @@ def _accountants_part(drawn: dict[str, str]) -> str:
     return (
         f"## Accountants\n\nEpsilon over the epochs at {setting}: strong composition against the moments accountant "
         "(Abadi et al. 2016, figure 2), and what came later. Computed when this page is made.\n\n"
-        f"{_image(name, 'Epsilon over the epochs under each accountant')}\n\n{_table(('epochs', *curves), rows)}"
+        f"{_image(name, 'Epsilon over the epochs under each accountant')}\n\n{table(('epochs', *curves), rows)}"
     )
-
-
-def _epsilon(row: Row) -> str:
-    value = row["epsilon"]
-    if value is None:
-        return "none"
-    note = f" ({row['epsilon_note']})" if row.get("epsilon_note") else ""
-    return (f"{value:.3f}" if value < _FRONTIER_UP_TO else f"{value:,.0f}") + note
-
-
-def _setting(row: Row) -> str:
-    """The setting, on which inputs where a recipe has several, and what else the command has set but epsilon."""
-    setting, inputs = row["knobs"].get("setting", "ours"), row["knobs"].get("inputs")
-    others = [
-        f"{key.replace('_', ' ')} {value}"
-        for key, value in re.findall(r"--set (\w+)=(\S+)", row["command"])
-        if key not in ("epsilon", "setting", "inputs")
-    ]
-    return ", ".join([setting, *([] if inputs is None else [inputs]), *others])
-
-
-def _machine(row: Row) -> str:
-    hardware = row["hardware"]
-    return str(hardware.get("gpu") or f"{hardware['threads']} CPU core(s)")
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.3g}"
 
 
 def _image(name: str, text: str) -> str:
     return f"![{text}]({_FOLDER}/{name}.svg)"
-
-
-def _table(headers: Sequence[str], rows: Any) -> str:
-    lines = [f"| {' | '.join(headers)} |", f"|{'---|' * len(headers)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(cells)} |" for cells in rows)]) + "\n"

@@ -1,0 +1,121 @@
+"""The tables of the results page: what was measured on a data set, beside what was published."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tacit.reporting.rendering import moment
+from tacit.reporting.results_notes import Notes
+
+Row = Mapping[str, Any]
+
+LARGEST_EPSILON = 32.0  # what lies beyond has no meaning, and would flatten the rest of a figure
+_HEADERS = (
+    *("method", "setting", "published", "measured", "seeds", "epsilon (PLD)", "epsilon (moments)", "noise", "steps"),
+    *("s a seed", "on", "file"),
+)
+
+
+def results_table(rows: Sequence[Row], notes: Notes) -> str:
+    """One line a result file."""
+    return table(_HEADERS, (_cells(row, notes) for row in rows))
+
+
+def beside_table(rows: Sequence[Row]) -> str:
+    """Other figures of the same models, and of the same rows without privacy."""
+    told = [row for row in rows if row.get("beside")]
+    if not told:
+        return ""
+    names = list(dict.fromkeys(name for row in told for name in row["beside"]))
+    cells = (
+        [
+            f"[{row['method']}, {setting_of(row)}]({row['file']})",
+            f"{100 * row['measured']:.2f}",
+            *(f"{100 * row['beside'][name]:.2f}" if name in row["beside"] else "–" for name in names),
+        ]
+        for row in told
+    )
+    return f"Beside the accuracy:\n\n{table(('method', 'measured', *names), cells)}"
+
+
+def epsilons_table(rows: Sequence[Row]) -> str:
+    """What else epsilon was said to be, beside the figure that it was said of."""
+    told = [row for row in rows if row.get("epsilons")]
+    if not told:
+        return ""
+    names = list(dict.fromkeys(name for row in told for name in row["epsilons"]))
+    cells = (
+        [
+            f"[{row['method']}, {setting_of(row)}]({row['file']})",
+            f"{100 * row['measured']:.2f}",
+            *(f"{row['epsilons'][name]:,.4g}" if name in row["epsilons"] else "–" for name in names),
+            _epsilon(row),
+        ]
+        for row in told
+    )
+    headers = ("method", "measured", *(f"epsilon, {name}" for name in names), "epsilon of this row")
+    return f"Epsilons that were, or could be, said of the same noise:\n\n{table(headers, cells)}"
+
+
+def setting_of(row: Row) -> str:
+    """The setting, on which inputs where a recipe has several, and what else the command has set but epsilon."""
+    setting, inputs = row["knobs"].get("setting", "ours"), row["knobs"].get("inputs")
+    others = [
+        f"{key.replace('_', ' ')} {value}"
+        for key, value in re.findall(r"--set (\w+)=(\S+)", row["command"])
+        if key not in ("epsilon", "setting", "inputs")
+    ]
+    return ", ".join([setting, *([] if inputs is None else [inputs]), *others])
+
+
+def counted(number: int, noun: str) -> str:
+    """1 seed, 2 seeds."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """In Markdown."""
+    lines = [f"| {' | '.join(headers)} |", f"|{'---|' * len(headers)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(cells)} |" for cells in rows)]) + "\n"
+
+
+def _cells(row: Row, notes: Notes) -> list[str]:
+    spread = "" if row["std"] is None else f" ± {100 * row['std']:.2f}"
+    moments = row["epsilon_by_accountant"].get("moments")
+    return [
+        row["method"],
+        setting_of(row),
+        _published(row, notes),
+        f"**{100 * row['measured']:.2f}**{spread}",
+        str(row["seeds"]),
+        _epsilon(row),
+        "–" if moments is None else f"{moments:.3f}",
+        "–" if row["noise_multiplier"] is None else f"{row['noise_multiplier']:.3g}",
+        f"{row['steps']:,}",
+        f"{row['seconds_a_seed']:.0f}",
+        f"{_machine(row)}, {moment(row['date'])}",
+        f"[{row['name']}]({row['file']})",
+    ]
+
+
+def _published(row: Row, notes: Notes) -> str:
+    if row.get("published") is None:
+        return "–"
+    return f"{100 * row['published']:.3g} at {row['published_epsilon']:g}{notes.mark(row)}"
+
+
+def _epsilon(row: Row) -> str:
+    value = row["epsilon"]
+    if value is None:
+        return "none"
+    note = f" ({row['epsilon_note']})" if row.get("epsilon_note") else ""
+    return (f"{value:.3f}" if value < LARGEST_EPSILON else f"{value:,.0f}") + note
+
+
+def _machine(row: Row) -> str:
+    hardware = row["hardware"]
+    if hardware.get("gpu"):
+        return str(hardware["gpu"])
+    if "cores" not in hardware:
+        return counted(hardware["threads"], "CPU thread")
+    return f"{counted(hardware['threads'], 'thread')} of {counted(hardware['cores'], 'CPU core')}"
