@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from tacit.core.errors import InputError
 from tacit.models.scattering import Scattering, averages, wavelets
 
+gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
 
 def rand(*shape, seed=0, dtype=torch.float64):
     return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
@@ -96,6 +98,24 @@ def test_float32_is_the_definition_to_its_precision():
     single = Scattering((12, 12), angles=4)(image.float()[None, None])[0]
     assert single.dtype == torch.float32
     torch.testing.assert_close(single.double(), by_definition(image, 2, 4), rtol=1e-5, atol=2e-6)
+
+
+@gpu
+@pytest.mark.parametrize(
+    ("dtype", "rtol", "atol"), [(torch.float64, 1e-10, 1e-11), (torch.float32, 1e-4, 1e-5)], ids=["float64", "float32"]
+)
+@pytest.mark.parametrize(("size", "scales", "angles"), [((9, 11), 2, 3), ((16, 17), 3, 2)])
+def test_a_gpu_gives_the_definition(size, scales, angles, dtype, rtol, atol):
+    """Several images at once, two channels each: a GPU has larger chunks, and products and transforms of its own."""
+    images = rand(3, 2, *size) - 0.3
+    scattering = Scattering(size, scales=scales, angles=angles).cuda()
+    found = scattering(images.to("cuda", dtype))
+    assert found.is_cuda
+    assert found.dtype == dtype
+    due = torch.stack(
+        [torch.cat([by_definition(channel, scales, angles, scattering.gain) for channel in image]) for image in images]
+    )
+    torch.testing.assert_close(found.cpu().double(), due, rtol=rtol, atol=atol)
 
 
 def test_keeping_every_second_pixel_of_coarse_waves_changes_little():

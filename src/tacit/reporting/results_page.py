@@ -40,15 +40,16 @@ epsilon. `tacit sweep --private` (`tacit.recipes.private_sweep`) is how to pay f
 Accuracies are means over seeds ± standard deviation, in percent of the test set. A number in brackets, in the table or
 the legend of a plot, leads from a published figure to its note below the table.
 
-*published* settings have the paper's noise; their epsilon under the paper's own accountant stands beside. Starts of the
-networks, inputs and averages of weights are ours where the recipe's docstring says so: tanh CNNs start with orthogonal
-weights, on grey images with Gabor filters as well, and the digits of 2016 are upright unless the row says *pixels*.
+*published* settings have the paper's noise; their epsilon under the moments accountant of 2016 stands beside, that of
+others in the file. Starts of networks, inputs and averages of weights are ours where the recipe's docstring says so:
+tanh CNNs start with orthogonal weights, on grey images with Gabor filters as well, and the digits of 2016 are upright
+unless the row says *pixels*.
 *recalibrated* ones have the least noise that PLD allows at the same epsilon. *own* ones, or *ours* where a recipe has
 nothing else, are not the paper's.
 
 Seconds are those that passed, often with other runs on the same machine: alone a row takes less. They leave out fixed
-features (scattering, random filters, maps of a prior from noise), which are computed before the first seed or were kept
-on disk.
+features (upright digits, scattering, random filters, maps of a prior from noise), which are computed before the first
+seed or were kept on disk.
 
 PATE and Private-kNN also learn from public inputs without labels, nine tenths of the test set, and are tested on the
 rest; an epsilon of *these votes* depends on how teachers agreed, and would be private in earnest.
