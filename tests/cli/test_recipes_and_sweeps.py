@@ -30,7 +30,18 @@ def test_list_names_recipes_and_their_figures():
         (("recipe", "run", "abadi2016-mnist", "--set", "epsilno=3"), ("epsilno=3", "epsilon")),
         (("recipe", "run", "abadi2016-mnist", "--seeds", "0"), ("seeds=0",)),
         (("recipe", "run", "scatter-linear-mnist", "--set", "setting=best"), ("setting='best'", "own")),
+        (("recipe", "run", "abadi2016-mnist", "--set", "hidden=0"), ("hidden=0", "at least 1")),
+        (("recipe", "run", "scale-cifar10", "--set", "batch_size=0"), ("batch_size=0", "at least 1")),
+        (
+            ("recipe", "run", "tanh-filter-recurrent", "--set", "setting=plain", "--set", "batch_size=0"),
+            ("batch_size=0", "at least 1"),
+        ),
+        (
+            ("recipe", "run", "abadi2016-mnist", "--set", "noise=4", "--set", "noise_multiplier=8"),
+            ("noise_multiplier=8", "noise=4", "once"),
+        ),
         (("recipe", "page", "nowhere"), ("nowhere",)),
+        (("sweep", "digits", "--over", "batch_size=64,5000"), ("batch_size=5000", "1438", "smaller")),
         (("sweep", "nothing", "--over", "clip=1"), ("nothing", "digits")),
         (("sweep", "digits", "--over", "clap=1"), ("clap=1", "clip")),
         (("sweep", "digits", "--over", "clip"), ("clip", "KEY=VALUE")),

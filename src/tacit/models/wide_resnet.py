@@ -118,11 +118,9 @@ class WideResNet(nn.Module):
         centre: bool = False,
     ) -> None:
         super().__init__()
-        for name, value in (("width", width), ("channels", channels), ("classes", classes)):
-            check_count(name, value)
-        if check_count("depth", depth, minimum=10) % 6 != 4:
-            raise InputError(f"depth={depth}: must be 4 above a multiple of 6. Take 10, 16, 22, 28 or 40.")
-        check_choice("shortcut", shortcut, get_args(Order))
+        check_count("channels", channels)
+        check_count("classes", classes)
+        check_architecture(depth, width, shortcut)
         self.centre = centre
         self.stem = _convolution(channels, _STEM_CHANNELS, 3, 1, standardise=standardise)
         blocks: list[_Block] = []
@@ -168,6 +166,14 @@ class WideResNet(nn.Module):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self.head(self.features(images))
         return logits
+
+
+def check_architecture(depth: int, width: int, shortcut: str) -> None:
+    """Raises an `InputError` where there is no such `WideResNet`, before one is built."""
+    check_count("width", width)
+    if check_count("depth", depth, minimum=10) % 6 != 4:
+        raise InputError(f"depth={depth}: must be 4 above a multiple of 6. Take 10, 16, 22, 28 or 40.")
+    check_choice("shortcut", shortcut, get_args(Order))
 
 
 def wide_resnet(

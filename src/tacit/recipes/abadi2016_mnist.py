@@ -119,7 +119,7 @@ def falling_rate(sampling_rate: float) -> Schedule:
 
 def _level(knobs: Knobs) -> _Level:
     """The paper's level for this epsilon; for another epsilon that of the nearest above, or the last."""
-    if knobs.setting == PUBLISHED and knobs.noise_multiplier is None and knobs.epsilon not in _LEVELS:
+    if knobs.setting == PUBLISHED and knobs.epsilon not in _LEVELS:
         raise InputError(
             f"epsilon={knobs.epsilon:g}: the paper has {', '.join(f'{e:g}' for e in _LEVELS)}. Set one of them, or "
             f"setting={RECALIBRATED}."

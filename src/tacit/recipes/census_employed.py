@@ -31,6 +31,7 @@ from tacit.datasets import DataSet, load_table, read_schema
 from tacit.datasets.tables import BooleanColumn, CategoryColumn, Schema
 from tacit.datasets.tables.census import census_file
 from tacit.plan import DPSGD
+from tacit.recipes.knob_rules import check_lot
 from tacit.recipes.recipe import DELTA, Recipe
 from tacit.recipes.running import TRAINING, Conditions, Progress, hold_out, provenance
 from tacit.training.evaluation import classification_loss, evaluate
@@ -93,7 +94,7 @@ def run(
         data = hold_out(data)
     rate = rates[knobs.setting] if knobs.learning_rate is None else knobs.learning_rate
     plan = DPSGD(
-        expected_batch_size=knobs.batch_size,
+        expected_batch_size=check_lot(knobs.batch_size, len(data.train)),
         examples=len(data.train),
         steps=knobs.steps,
         clipping=Flat(knobs.clip),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tacit.core.errors import InputError
 from tacit.core.validation import check_positive
+from tacit.recipes.knob_rules import check_knobs
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -44,16 +45,25 @@ def full_name(key: str) -> str:
 
 
 def changed(knobs: Any, settings: Mapping[str, str]) -> Any:
-    """The knobs with other values, read as what each of them is; ``none`` where a knob may be left open."""
+    """The knobs with other values, read as what each of them is; ``none`` where a knob may be left open.
+
+    Raises:
+        InputError: no such knob, one that is set by two of its names, or a value that is not for it (`knob_rules`).
+    """
     hints = typing.get_type_hints(type(knobs))
-    values = {}
+    values: dict[str, Any] = {}
+    said: dict[str, str] = {}
     for given, text in settings.items():
         name = given.replace("-", "_")
         name = name if name in hints else _SHORT.get(name, name)
         if name not in hints:
             raise InputError(f"{given}={text}: is no knob. Those there are: {', '.join(hints)}.")
-        values[name] = _read(given, text, hints[name])
-    return dataclasses.replace(knobs, **values)
+        if name in said:
+            raise InputError(f"{given}={text}: is the same knob as {said[name]}. Give it once.")
+        values[name], said[name] = _read(given, text, hints[name]), f"{given}={settings[given]}"
+    altered = dataclasses.replace(knobs, **values)
+    check_knobs(altered)
+    return altered
 
 
 def with_given(level: Record, knobs: Any) -> Record:

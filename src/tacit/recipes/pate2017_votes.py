@@ -24,7 +24,6 @@ import numpy as np
 from tacit.accounting.pate import lnmax_epsilon
 from tacit.core.privacy import Statement
 from tacit.core.randomness import Randomness
-from tacit.core.validation import check_count, check_non_negative, check_open_unit, check_positive
 from tacit.datasets import DataSet, load, with_features
 from tacit.pate.account import data_independent_epsilon, first
 from tacit.pate.aggregation import LNMax
@@ -35,6 +34,7 @@ from tacit.pate.public_features import PublicFeatures
 from tacit.pate.settings import fixed_features
 from tacit.pate.voters import Classroom, Shares, TeacherVoters, linear_voters
 from tacit.pate.votes import Votes
+from tacit.recipes.knob_rules import check_knobs
 from tacit.recipes.pate_images import BY_MOMENTS, PATE_2017
 from tacit.recipes.recipe import DELTA, Published, Recipe
 from tacit.recipes.running import FEATURES, TRAINING, Conditions, Progress, hold_out, provenance
@@ -67,11 +67,7 @@ class Knobs:
     delta: float = DELTA
 
     def __post_init__(self) -> None:
-        for name in ("teachers", "directions", "teacher_steps"):
-            check_count(name, getattr(self, name))
-        check_positive("gamma", self.gamma)
-        check_non_negative("whitening", self.whitening)
-        check_open_unit("delta", self.delta)
+        check_knobs(self)
 
     @property
     def voters(self) -> TeacherVoters:

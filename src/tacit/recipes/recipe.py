@@ -9,13 +9,16 @@ from torch import Tensor, nn
 
 from tacit.clipping import Clipping
 from tacit.core.errors import InputError
+from tacit.core.validation import check_choice
 from tacit.datasets import DataSet, Split, load, with_features
 from tacit.datasets.features import FeatureMap, Report
 from tacit.gradients.losses import LossFunction
 from tacit.plan import DPSGD, Preparation
+from tacit.recipes.knob_rules import check_lot
 from tacit.recipes.knobs import changed
 from tacit.sampling import steps_for_epochs
 from tacit.training.evaluation import classification_loss
+from tacit.training.optimizers import OPTIMIZERS
 from tacit.training.preparation import prepared
 from tacit.training.views import Augment
 
@@ -101,8 +104,11 @@ class Configuration:
     public_start: Callable[[], dict[str, Any]] | None = None
 
     def __post_init__(self) -> None:
+        check_choice("optimizer", self.optimizer, OPTIMIZERS)
         if (self.epochs is None) == (self.steps is None):
             raise InputError(f"epochs={self.epochs}, steps={self.steps}: exactly one of them says how long.")
+        if self.readout is not None and self.steps is not None and self.readout.steps > self.steps:
+            raise InputError(f"readout_steps={self.readout.steps}: must be at most the {self.steps} steps of the run.")
 
     def steps_for(self, examples: int) -> int:
         """How many steps the run takes."""
@@ -113,7 +119,7 @@ class Configuration:
     def plan(self, examples: int) -> DPSGD:
         """The plan on a public number of examples: Poisson sampling, accounted by privacy loss distributions."""
         return DPSGD(
-            expected_batch_size=self.batch_size,
+            expected_batch_size=check_lot(self.batch_size, examples),
             examples=examples,
             steps=self.steps_for(examples),
             clipping=self.clipping,
@@ -126,6 +132,7 @@ class Configuration:
     def load(self, device: torch.device, report: Report | None = None) -> DataSet:
         """The data set on the device, with its features. A CPU keeps those on disk; a GPU makes them in less time."""
         data = load(self.dataset)
+        check_lot(self.batch_size, len(data.train))  # before features, which take minutes
         if device.type != "cpu":
             data = dataclasses.replace(data, train=_moved(data.train, device), test=_moved(data.test, device))
         if self.features is None:
@@ -202,6 +209,9 @@ class Recipe:
         else:
             self.configured(settings)
 
-    def published_at(self, epsilon: float | None) -> Published | None:
-        """The published figure for this epsilon."""
+    def published_for(self, knobs: Any) -> Published | None:
+        """The published figure to compare with: that for the knobs' epsilon, unless other noise was asked for."""
+        if getattr(knobs, "noise_multiplier", None) is not None:
+            return None
+        epsilon = getattr(knobs, "epsilon", None)
         return next((figure for figure in self.published if figure.epsilon == epsilon), None)

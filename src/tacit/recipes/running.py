@@ -112,7 +112,7 @@ def run_recipe(
     configuration = recipe.configured(settings)
     started = time.perf_counter()
     outcome = measure(configuration, conditions, progress)
-    published = recipe.published_at(getattr(knobs, "epsilon", None))
+    published = recipe.published_for(knobs)
     plan = outcome.plan
     return {
         **facts,

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from tacit.clipping import Flat
 from tacit.core.errors import InputError
 from tacit.core.validation import check_choice
-from tacit.models.wide_resnet import Order, wide_resnet
+from tacit.models.wide_resnet import Order, check_architecture, wide_resnet
 from tacit.recipes.colour_images import DATASET, half_precision_loss, random_views
 from tacit.recipes.knobs import nearest, with_given
 from tacit.recipes.recipe import DELTA, OWN, PUBLISHED, RECALIBRATED, Configuration, Published, Recipe
@@ -83,6 +83,7 @@ class Knobs:
 def configure(knobs: Knobs) -> Configuration:
     """The run for these knobs."""
     level = _level(knobs)
+    check_architecture(knobs.depth, knobs.width, level.shortcut)
     return Configuration(
         dataset=DATASET,
         model=lambda shape, classes: wide_resnet(

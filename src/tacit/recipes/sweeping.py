@@ -12,6 +12,7 @@ from tacit.core.errors import InputError
 from tacit.datasets import CATALOGUE, load
 from tacit.plan import DPSGD
 from tacit.recipes.catalogue import RECIPES
+from tacit.recipes.knob_rules import check_lot
 from tacit.recipes.knobs import split_setting
 from tacit.recipes.named_set import recipe_for
 from tacit.recipes.recipe import Configuration, Recipe
@@ -57,6 +58,8 @@ def find_subject(name: str) -> Recipe:
 def combine(axes: Sequence[Axis], settings: Mapping[str, str]) -> list[dict[str, str]]:
     """What each point of the grid sets."""
     keys = [axis.key for axis in axes]
+    for key in settings.keys() & set(keys):
+        raise InputError(f"--set {key}={settings[key]}: --over goes over its values. Give it in one of the two.")
     return [
         {**settings, **dict(zip(keys, values, strict=True))}
         for values in itertools.product(*(axis.values for axis in axes))
@@ -78,7 +81,10 @@ def run_sweep(
     combinations = combine(axes, settings)
     configurations = [subject.configured(combination) for combination in combinations]
     conditions = dataclasses.replace(conditions, points=_POINTS)
-    _require(configurations, conditions)
+    examples = len(load(configurations[0].dataset).train)
+    for configuration in configurations:  # all rows before the first is trained
+        check_lot(configuration.batch_size, examples)
+    _require(configurations, examples, conditions)
     rows: list[dict[str, Any]] = []
     plans: list[DPSGD] = []
     measured_on = ""
@@ -111,7 +117,7 @@ def run_sweep(
     }
 
 
-def _require(configurations: Sequence[Configuration], conditions: Conditions) -> None:
+def _require(configurations: Sequence[Configuration], examples: int, conditions: Conditions) -> None:
     account = conditions.account
     if account is None:
         return
@@ -120,8 +126,7 @@ def _require(configurations: Sequence[Configuration], conditions: Conditions) ->
             "held_out: its accuracies are figures on private examples without noise, which no budget pays for. Leave "
             "out --held-out to measure on the test set, or choose with --private."
         )
-    data = load(configurations[0].dataset)
-    plans = [configuration.plan(len(data.train)) for configuration in configurations]
+    plans = [configuration.plan(examples) for configuration in configurations]
     everything = ComposedDpEvent([plan.event() for plan in plans for _ in range(conditions.seeds)])
     account.require(everything, neighbours=plans[0].neighbours, unit=plans[0].unit)
 

@@ -27,6 +27,7 @@ from tacit.datasets import DataSet
 from tacit.datasets.adding import adding
 from tacit.models import SequenceReader
 from tacit.plan import DPSGD
+from tacit.recipes.knob_rules import check_knobs, check_lot, check_unchanged
 from tacit.recipes.recipe import DELTA, Recipe
 from tacit.recipes.running import TRAINING, Conditions, Progress, hold_out, provenance
 from tacit.training.evaluation import evaluate, regression_loss
@@ -36,6 +37,7 @@ FILTERED, PLAIN, PRIVATE, PRIVATE_FILTERED = "filtered", "plain", "private", "pr
 _VARIANCE = 1 / 6
 _TEST_EXAMPLES = 5_000
 _POINTS = 20
+_PRIVACY = ("bound", "epsilon", "delta")  # knobs of the private settings alone
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +66,7 @@ _WAYS: Mapping[str, _Way] = {
 
 @dataclasses.dataclass(frozen=True)
 class Knobs:
-    """What may be changed; None is what suits the setting. The last three are of the private settings."""
+    """What may be changed; None is what suits the setting. The last three are refused but in the private settings."""
 
     setting: str = PRIVATE_FILTERED
     length: int | None = None
@@ -82,6 +84,11 @@ class Knobs:
 
     def __post_init__(self) -> None:
         check_choice("setting", self.setting, _WAYS)
+        check_knobs(self)
+        way = self.way()
+        check_lot(way.batch_size, way.examples)
+        if not self.private:
+            check_unchanged(self, _PRIVACY, f"setting={self.setting} has no privacy")
 
     @property
     def private(self) -> bool:
@@ -150,7 +157,7 @@ def _plan(knobs: Knobs, way: _Way, examples: int) -> DPSGD:
     filtered = knobs.setting == PRIVATE_FILTERED
     clipping: Clipping = Tanh(way.c, way.k, knobs.bound) if filtered else Flat(knobs.bound)
     return DPSGD(
-        expected_batch_size=way.batch_size,
+        expected_batch_size=check_lot(way.batch_size, examples),
         examples=examples,
         steps=way.steps,
         clipping=clipping,

@@ -103,7 +103,7 @@ def configure(run: PaperRun, knobs: Knobs) -> Configuration:
 
 
 def _check(knobs: Knobs) -> None:
-    if knobs.setting == PUBLISHED and knobs.noise_multiplier is None and knobs.epsilon != EPSILON:
+    if knobs.setting == PUBLISHED and knobs.epsilon != EPSILON:
         raise InputError(f"epsilon={knobs.epsilon:g}: the paper has {EPSILON:g}. Set setting={RECALIBRATED} as well.")
     if knobs.setting == RECALIBRATED and knobs.noise_multiplier is not None:
         raise InputError(

@@ -1,0 +1,108 @@
+"""A wrong knob is refused under its own name, before anything is loaded or trained."""
+
+import dataclasses
+import typing
+
+import pytest
+
+from tacit.core.errors import InputError
+from tacit.recipes import RECIPES, Conditions
+from tacit.recipes.knob_rules import RULES, check_lot
+from tacit.recipes.named_set import Knobs as NamedSet
+from tacit.recipes.recipe import Configuration
+from tacit.recipes.sweeping import find_subject, read_axes, run_sweep
+
+NUMBERS = [
+    (recipe.name, name)
+    for recipe in RECIPES.values()
+    for name, hint in typing.get_type_hints(type(recipe.knobs)).items()
+    if hint not in (str, str | None)
+]
+
+
+def quiet(*_):
+    pass
+
+
+def test_every_number_that_may_be_set_has_a_rule():
+    assert {name for _, name in NUMBERS} <= RULES.keys()
+    named = {name for name, hint in typing.get_type_hints(NamedSet).items() if hint != str | None}
+    assert named <= RULES.keys()
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "inf"])
+@pytest.mark.parametrize(("recipe", "name"), NUMBERS)
+def test_no_recipe_takes_a_number_that_is_none_for_its_knob(recipe, name, value):
+    with pytest.raises(InputError, match=rf"^{name}="):
+        RECIPES[recipe].check({name: value})
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "message"),
+    [
+        ("abadi2016-mnist", {"hidden": 0}, "hidden=0: must be at least 1"),
+        ("abadi2016-mnist", {"dimensions": 0}, "dimensions=0: must be at least 1"),
+        ("abadi2016-mnist", {"clip": 0}, "clip=0.0: must be a finite number above 0"),
+        ("abadi2016-mnist", {"average": 2}, "average=2.0: must lie strictly between 0 and 1"),
+        ("abadi2016-mnist", {"whitening": 2}, "whitening=2.0: must be at most 1"),
+        ("abadi2016-mnist", {"noise": 4, "epsilon": -3}, "epsilon=-3.0: must be a finite number above 0"),
+        ("abadi2016-mnist", {"noise": 4, "epsilon": 3}, "epsilon=3: the paper has 0.5, 2, 8"),
+        ("abadi2016-mnist", {"noise": 4, "noise_multiplier": 8}, "noise_multiplier=8: is the same knob as noise=4"),
+        ("abadi2016-mnist", {"batch-size": 4, "lot": 8}, "lot=8: is the same knob as batch-size=4"),
+        ("tanh-cnn-mnist", {"noise": 4, "epsilon": 7}, "epsilon=7: the paper has 3"),
+        ("scale-cifar10", {"batch_size": 0}, "batch_size=0: must be at least 1"),
+        ("scale-cifar10", {"mixtures": -1}, "mixtures=-1: must be at least 0"),
+        ("scale-cifar10", {"depth": 15}, "depth=15: must be 4 above a multiple of 6"),
+        ("scale-cifar10", {"shortcut": "none-at-all"}, "shortcut='none-at-all': must be one of"),
+        ("noise-prior-cifar10", {"readout_steps": 500}, "readout_steps=500: must be at most the 220 steps"),
+        ("tanh-filter-mnist", {"optimizer": "best"}, "optimizer='best': must be one of"),
+        ("tanh-filter-recurrent", {"hidden": 0}, "hidden=0: must be at least 1"),
+        ("tanh-filter-recurrent", {"momentum": 1}, "momentum=1.0: must be below 1"),
+        ("tanh-filter-recurrent", {"setting": "plain", "learning_rate": -1}, "learning_rate=-1.0: must be"),
+        ("tanh-filter-recurrent", {"setting": "plain", "batch_size": 0}, "batch_size=0: must be at least 1"),
+        ("tanh-filter-recurrent", {"setting": "plain", "examples": 50}, "batch_size=100: must be at most the 50"),
+        ("tanh-filter-recurrent", {"setting": "filtered", "epsilon": 2}, "epsilon=2.0: setting=filtered has no"),
+    ],
+)
+def test_the_message_names_knob_value_and_rule(recipe, settings, message):
+    with pytest.raises(InputError) as refused:
+        RECIPES[recipe].check({key: str(value) for key, value in settings.items()})
+    assert message in str(refused.value)
+
+
+def test_a_lot_is_no_larger_than_the_training_set():
+    assert check_lot(100, 100) == 100
+    configuration = RECIPES["abadi2016-mnist"].configured({"batch_size": "70000"})
+    with pytest.raises(InputError, match=r"^batch_size=70000: must be at most the 60000 examples"):
+        configuration.plan(60_000)
+
+
+@pytest.mark.parametrize(
+    ("over", "settings", "message"),
+    [
+        ("batch_size=64,5000", {}, "batch_size=5000: must be at most the 1438"),
+        ("clip=1,-1", {}, "clip=-1.0"),
+        ("clip=1,2", {"clip": "3"}, "--set clip=3: --over goes over"),
+        ("noise=1,2", {"noise_multiplier": "3"}, "noise=1: is the same knob as noise_multiplier=3"),
+    ],
+)
+def test_a_sweep_refuses_every_row_before_it_trains_one(over, settings, message, monkeypatch):
+    monkeypatch.setattr("tacit.recipes.sweeping.measure", None)
+    with pytest.raises(InputError) as refused:
+        run_sweep(find_subject("digits"), read_axes([over]), settings, Conditions(), quiet)
+    assert message in str(refused.value)
+
+
+def test_other_noise_than_the_papers_has_no_published_figure():
+    for name in ("abadi2016-mnist", "tanh-cnn-mnist"):
+        recipe = RECIPES[name]
+        assert recipe.published_for(recipe.with_settings({})) is not None
+        assert recipe.published_for(recipe.with_settings({"noise": "5"})) is None
+
+
+def test_a_readout_takes_no_more_steps_than_there_are():
+    configuration = RECIPES["noise-prior-cifar10"].configured({})
+    assert isinstance(configuration, Configuration)
+    assert configuration.readout is not None
+    with pytest.raises(InputError, match="readout_steps"):
+        dataclasses.replace(configuration, steps=configuration.readout.steps - 1)
