@@ -185,6 +185,22 @@ def test_runs_without_a_guarantee_are_compared_with_those_that_have_one(tmp_path
     assert "published, epsilon 1.55" in figures["some-recipe-private-epochs"]
 
 
+def test_a_baseline_without_privacy_is_in_its_table_and_in_no_frontier(tmp_path):
+    history = [{**point, "epsilon": None} for point in RESULT["history"]]
+    plain = {**RESULT, "epsilon": None, "noise_multiplier": None, "epsilon_by_accountant": {}, "history": history}
+    plain |= {"knobs": {"setting": "plain"}, "published": 0.983, "published_epsilon": None}
+    write_result(plain, tmp_path, ["plain"])
+    write_result(RESULT, tmp_path, ["private"])
+    claims = [*PUBLISHED, {**PUBLISHED[0], "epsilon": None, "accuracy": 0.983}]
+    path, figures = write_results_page(tmp_path, *read_results(tmp_path), claims)
+    text, drawn = path.read_text(encoding="utf-8"), {figure.stem: figure.read_text("utf-8") for figure in figures}
+    assert "| some method | plain | 98.3 without privacy | **96.13** ± 0.12 | 5 | none | – | – |" in text
+    assert "plain" not in drawn["frontier-mnist"]
+    assert drawn["frontier-mnist"].count("some method, as published") == 1
+    assert "epsilon" not in drawn["some-recipe-plain-epochs"].split("</title>")[1]
+    assert "some-recipe-published-epochs" in drawn  # as without the baseline
+
+
 def test_accuracy_against_epsilon_and_delta_is_recounted_from_the_event(tmp_path):
     event = event_to_json(ComposedDpEvent([GaussianDpEvent(7.0), dpsgd_event(0.01, 4.0, 1000)]))
     text, figures = shown(tmp_path, {**RESULT, "name": "abadi2016-mnist", "event": event})

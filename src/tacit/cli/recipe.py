@@ -45,7 +45,7 @@ def list_recipes(json: Json = False) -> None:
         print_json({"recipes": recipes})
         return
     for recipe in RECIPES.values():
-        published = ", ".join(f"{100 * figure.accuracy:.3g} % at {figure.epsilon:g}" for figure in recipe.published)
+        published = ", ".join(_figure(figure.accuracy, figure.epsilon) for figure in recipe.published)
         out.print(f"[bold]{recipe.name}[/]  {recipe.title}" + (f" (published: {published})" if published else ""))
         knobs = f"--set {', '.join(dataclasses.asdict(recipe.knobs))}"
         out.print(textwrap.fill(knobs, out.width, initial_indent=_INDENT, subsequent_indent=_INDENT), style="dim")
@@ -105,6 +105,10 @@ def conditions_for(seeds: int, held_out: bool, device: Device) -> "Conditions":
     return Conditions(seeds=seeds, held_out=held_out, device=where, execution=execution)
 
 
+def _figure(accuracy: float, epsilon: float | None, word: str = "") -> str:
+    return f"{100 * accuracy:.3g} % " + ("without privacy" if epsilon is None else f"at {word}{epsilon:g}")
+
+
 def _show(result: dict[str, Any]) -> None:
     spread = "" if result["std"] is None else f" ± {100 * result['std']:.2f}"
     out.print(
@@ -113,10 +117,8 @@ def _show(result: dict[str, Any]) -> None:
         f"{result['seeds']} seed(s), {result['seconds_a_seed']:.0f} s each"
     )
     if result["published"] is not None:
-        out.print(
-            f"published: {100 * result['published']:.3g} % at epsilon {result['published_epsilon']:g} "
-            f"({result['published_accountant']})"
-        )
+        counted = "" if result["published_epsilon"] is None else f" ({result['published_accountant']})"
+        out.print(f"published: {_figure(result['published'], result['published_epsilon'], 'epsilon ')}{counted}")
     if result.get("beside"):
         beside = ", ".join(f"{name} {100 * value:.2f} %" for name, value in result["beside"].items())
         out.print(f"beside it: {beside}", markup=False)

@@ -24,7 +24,6 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 
 from tacit import models
-from tacit.accounting import epsilon_by_accountant, event_to_json
 from tacit.clipping import Flat
 from tacit.core.validation import check_choice
 from tacit.datasets import DataSet, load_table, read_schema
@@ -32,6 +31,7 @@ from tacit.datasets.tables import BooleanColumn, CategoryColumn, Schema
 from tacit.datasets.tables.census import census_file
 from tacit.plan import DPSGD
 from tacit.recipes.knob_rules import check_lot
+from tacit.recipes.plain import guarantee_facts
 from tacit.recipes.recipe import DELTA, Recipe
 from tacit.recipes.running import TRAINING, Conditions, Progress, hold_out, provenance
 from tacit.training.evaluation import classification_loss, evaluate
@@ -119,16 +119,10 @@ def run(
         "auc_std": statistics.stdev(areas) if len(areas) > 1 else None,
         "beside": {"AUC": statistics.fmean(areas), **_plain_figures(data)},
         "measured_on": f"{len(data.test)} {'held-out training' if conditions.held_out else 'test'} rows",
-        "epsilon": plan.epsilon(),
-        "delta": plan.delta,
-        "epsilon_by_accountant": epsilon_by_accountant(plan.event(), plan.delta, plan.neighbours),
+        **guarantee_facts(plan),
         "epsilons": {},
-        "noise_multiplier": plan.noise_multiplier,
         "steps": plan.steps,
-        "plan": plan.to_dict(),
-        "event": event_to_json(plan.event()),
         "training": {"optimizer": "momentum", "learning_rate": rate, "average": knobs.average, "model": model_name},
-        "statement": str(plan.statement()),
         "seconds": sum(seconds),
         "seconds_a_seed": statistics.fmean(seconds),
         "history": history,

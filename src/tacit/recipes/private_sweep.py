@@ -19,7 +19,7 @@ from tacit.recipes.knobs import full_name
 from tacit.recipes.recipe import DELTA, Configuration, Recipe
 from tacit.recipes.running import Conditions, Trained, provenance, train_model
 from tacit.recipes.selection_plan import ACCOUNTANT, SelectionPlan, plan_selection
-from tacit.recipes.sweeping import Axis, combine
+from tacit.recipes.sweeping import Axis, combine, private_configurations
 from tacit.training.evaluation import evaluate
 from tacit.training.run_folder import RunFolder
 
@@ -98,7 +98,7 @@ def run_private_sweep(
     with folder.dropped_if_empty():
         _check(axes, settings, conditions)
         combinations = combine(axes, settings)
-        configurations = [subject.configured(combination) for combination in combinations]
+        configurations = private_configurations(subject, combinations)
         data = configurations[0].load(conditions.device)
         shared = split_for_scoring(data)
         plan = plan_selection(configurations, len(shared.train), selection.budget, selection.trials)

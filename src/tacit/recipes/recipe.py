@@ -23,7 +23,7 @@ from tacit.training.preparation import prepared
 from tacit.training.views import Augment
 
 DELTA = 1e-5
-PUBLISHED, RECALIBRATED, OWN = "published", "recalibrated", "own"
+PUBLISHED, RECALIBRATED, OWN, PLAIN = "published", "recalibrated", "own", "plain"
 
 Build = Callable[[tuple[int, ...], int], nn.Module]
 """A model for the shape of one input and the number of classes."""
@@ -80,6 +80,8 @@ class Configuration:
         readout: trains the last layers alone first, with the first of the steps.
         at_once: how many examples a GPU works on at once, where a whole lot does not fit.
         public_start: says, once a model was built, which public weights it began from and where these came from.
+        private: False for a baseline without any guarantee: nothing is clipped, neither preparations nor training have
+            noise, and there is no plan.
     """
 
     dataset: str
@@ -102,6 +104,7 @@ class Configuration:
     readout: Readout | None = None
     at_once: int | None = None
     public_start: Callable[[], dict[str, Any]] | None = None
+    private: bool = True
 
     def __post_init__(self) -> None:
         check_choice("optimizer", self.optimizer, OPTIMIZERS)
@@ -109,6 +112,8 @@ class Configuration:
             raise InputError(f"epochs={self.epochs}, steps={self.steps}: exactly one of them says how long.")
         if self.readout is not None and self.steps is not None and self.readout.steps > self.steps:
             raise InputError(f"readout_steps={self.readout.steps}: must be at most the {self.steps} steps of the run.")
+        if not self.private and (self.readout is not None or self.augment is not None):
+            raise InputError("private=False: is for runs without readout and augmentation. Leave them out.")
 
     def steps_for(self, examples: int) -> int:
         """How many steps the run takes."""
@@ -116,8 +121,14 @@ class Configuration:
             return self.steps
         return steps_for_epochs(self.epochs or 0, examples=examples, batch_size=self.batch_size)
 
+    def preparations_for(self, examples: int) -> Preparations:
+        """The private looks at a public number of examples."""
+        return self.preparations(examples) if callable(self.preparations) else self.preparations
+
     def plan(self, examples: int) -> DPSGD:
         """The plan on a public number of examples: Poisson sampling, accounted by privacy loss distributions."""
+        if not self.private:
+            raise InputError("private=False: training without noise has no plan. Take a private setting.")
         return DPSGD(
             expected_batch_size=check_lot(self.batch_size, examples),
             examples=examples,
@@ -126,7 +137,7 @@ class Configuration:
             delta=self.delta,
             epsilon=self.epsilon,
             noise_multiplier=self.noise_multiplier,
-            preparations=self.preparations(examples) if callable(self.preparations) else self.preparations,
+            preparations=self.preparations_for(examples),
         )
 
     def load(self, device: torch.device, report: Report | None = None) -> DataSet:
@@ -152,13 +163,13 @@ class Published:
     """A figure of a paper.
 
     Attributes:
-        epsilon: as claimed there.
+        epsilon: as claimed there; None for a figure without privacy.
         accuracy: on the test set, as a fraction.
         accountant: how epsilon was computed there.
         note: what else a reader must know to compare.
     """
 
-    epsilon: float
+    epsilon: float | None
     accuracy: float
     accountant: str
     note: str = ""
@@ -209,9 +220,12 @@ class Recipe:
         else:
             self.configured(settings)
 
-    def published_for(self, knobs: Any) -> Published | None:
-        """The published figure to compare with: that for the knobs' epsilon, unless other noise was asked for."""
-        if getattr(knobs, "noise_multiplier", None) is not None:
-            return None
+    def published_for(self, knobs: Any, *, private: bool = True) -> Published | None:
+        """The published figure to compare with: that for the knobs' epsilon, unless other noise was asked for.
+
+        For a run without privacy it is the one without.
+        """
         epsilon = getattr(knobs, "epsilon", None)
-        return next((figure for figure in self.published if figure.epsilon == epsilon), None)
+        if private and (epsilon is None or getattr(knobs, "noise_multiplier", None) is not None):
+            return None
+        return next((figure for figure in self.published if figure.epsilon == (epsilon if private else None)), None)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tacit.accounting import epsilon_by_accountant, event_to_json
+from tacit.core.errors import InputError
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_count
 from tacit.datasets import DataSet, Split
@@ -18,6 +18,7 @@ from tacit.datasets.partition import public_uniforms
 from tacit.ledger import Account
 from tacit.plan import DPSGD
 from tacit.recipes.phases import Phase, phases
+from tacit.recipes.plain import fit_plainly, guarantee_facts, prepare_plainly
 from tacit.recipes.recipe import Configuration, Recipe
 from tacit.training.evaluation import evaluate
 from tacit.training.execution import Execution
@@ -34,6 +35,9 @@ FEATURES, TRAINING = "features", "training"
 Progress = Callable[[int, int, int, float, str], None]
 """Called now and then with the model's number, the steps done, how many it takes, epsilon so far, and what goes on:
 `FEATURES`, whose steps are inputs, or `TRAINING`."""
+
+Curve = Mapping[int, float | None]
+"""Epsilon at some steps; None without a guarantee."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +67,13 @@ class Conditions:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What several seeds of one configuration gave; accuracies are fractions, of the last iterate or its average."""
+    """What several seeds of one configuration gave; accuracies are fractions, of the last iterate or its average.
 
-    plan: DPSGD
+    Without a plan there is no guarantee.
+    """
+
+    plan: DPSGD | None
+    steps: int
     accuracies: list[float]
     seconds: list[float]
     history: list[dict[str, Any]]
@@ -104,6 +112,7 @@ def run_recipe(
 
     ``epsilon`` is that of the plan that really ran, by privacy loss distributions; ``epsilon_by_accountant`` has the
     others, the moments accountant of 2016 among them, and ``epsilons`` what the recipe itself adds to compare with.
+    A configuration that is not private has None and nothing there, and a statement that says so.
     """
     knobs = recipe.with_settings(settings)
     facts = {"name": recipe.name, "method": recipe.method, "source": recipe.source, "knobs": dataclasses.asdict(knobs)}
@@ -112,7 +121,7 @@ def run_recipe(
     configuration = recipe.configured(settings)
     started = time.perf_counter()
     outcome = measure(configuration, conditions, progress)
-    published = recipe.published_for(knobs)
+    published = recipe.published_for(knobs, private=configuration.private)
     plan = outcome.plan
     return {
         **facts,
@@ -124,17 +133,11 @@ def run_recipe(
         "std": outcome.std,
         "accuracies": outcome.accuracies,
         "measured_on": outcome.measured_on,
-        "epsilon": plan.epsilon(),
-        "delta": plan.delta,
-        "epsilon_by_accountant": epsilon_by_accountant(plan.event(), plan.delta, plan.neighbours),
-        "epsilons": {} if recipe.epsilons is None else dict(recipe.epsilons(knobs, plan)),
-        "noise_multiplier": plan.noise_multiplier,
-        "steps": plan.steps,
-        "plan": plan.to_dict(),
-        "event": event_to_json(plan.event()),
+        **guarantee_facts(plan),
+        "epsilons": {} if plan is None or recipe.epsilons is None else dict(recipe.epsilons(knobs, plan)),
+        "steps": outcome.steps,
         "training": _training_facts(configuration),
         "public_start": None if configuration.public_start is None else configuration.public_start(),
-        "statement": str(plan.statement()),
         "seconds": time.perf_counter() - started,
         "seconds_a_seed": statistics.fmean(outcome.seconds),
         "history": outcome.history,
@@ -159,18 +162,24 @@ def measure(configuration: Configuration, conditions: Conditions, progress: Prog
     data = configuration.load(conditions.device, lambda done, inputs: progress(0, done, inputs, 0.0, FEATURES))
     if conditions.held_out:
         data = hold_out(data)
-    plan = configuration.plan(len(data.train))
-    curve = _curve(plan, conditions.points)
+    examples = len(data.train)
+    plan, steps = configuration.plan(examples) if configuration.private else None, configuration.steps_for(examples)
+    if plan is None and conditions.account is not None:
+        raise InputError("account: no budget pays for training without noise. Leave it out, or take a private setting.")
+    curve = _curve(plan, steps, conditions.points)
     accuracies, seconds, history, engine = [], [], [], ""
     for seed in range(conditions.seeds):
         started = time.perf_counter()
         trained = train_model(configuration, data, plan, seed, conditions, curve, progress)
         accuracies.append(evaluate(trained.model, trained.seen(data.test), data.task))
         seconds.append(time.perf_counter() - started)
-        history += [*trained.points, _point(seed, plan, plan.steps, curve, accuracies[-1])]
+        history += [
+            *trained.points,
+            _point(seed, steps, steps * configuration.batch_size / examples, curve, accuracies[-1]),
+        ]
         engine = trained.engine
     measured_on = f"{len(data.test)} held-out training examples" if conditions.held_out else "test set"
-    return Outcome(plan, accuracies, seconds, history, engine, measured_on)
+    return Outcome(plan, steps, accuracies, seconds, history, engine, measured_on)
 
 
 def hold_out(data: DataSet) -> DataSet:
@@ -187,37 +196,63 @@ def hold_out(data: DataSet) -> DataSet:
 def train_model(
     configuration: Configuration,
     data: DataSet,
-    plan: DPSGD,
+    plan: DPSGD | None,
     seed: int,
     conditions: Conditions,
-    curve: Mapping[int, float],
+    curve: Curve,
     progress: Progress,
 ) -> Trained:
     """Trains one model on ``data.train``; accuracies on the way are on ``data.test``, at the steps of the curve.
 
     Args:
-        configuration, data, plan: what, on what, and with which guarantee.
+        configuration, data, plan: what, on what, and with which guarantee; without a plan there is none.
         seed: of the initial weights; noise and sampling have a source of their own.
         conditions: how.
         curve: epsilon at the steps that are looked at.
         progress: told of these steps.
     """
-    randomness, account = Randomness(), conditions.account
-    run = f"{configuration.dataset}, seed {seed}"
-    transform = prepare(plan, data.train.inputs, account=account, run=run, randomness=randomness)
+    randomness, run, inputs = Randomness(), f"{configuration.dataset}, seed {seed}", data.train.inputs
+    if plan is None:
+        transform = prepare_plainly(configuration.preparations_for(len(data.train)), inputs)
+    else:
+        transform = prepare(plan, inputs, account=conditions.account, run=run, randomness=randomness)
     train, test = _through(transform, data.train), _through(transform, data.test)
     torch.manual_seed(seed)
     model = configuration.model(tuple(train.inputs.shape[1:]), data.classes).to(conditions.device)
     points: list[dict[str, Any]] = []
+    steps = configuration.steps_for(len(train))
+
+    def look(step: int) -> None:
+        if step in curve:
+            progress(seed, step, steps, curve[step] or 0.0, TRAINING)
+            if step < steps:
+                accuracy = evaluate(model, test, data.task)
+                points.append(_point(seed, step, step * configuration.batch_size / len(train), curve, accuracy))
+
+    if plan is None:
+        engine = fit_plainly(configuration, model, train, seed, look)
+    else:
+        engine = _fit(configuration, model, train, plan, seed, conditions, randomness, run, look)
+    return Trained(model, transform, points, engine)
+
+
+def _fit(
+    configuration: Configuration,
+    model: nn.Module,
+    train: Split,
+    plan: DPSGD,
+    seed: int,
+    conditions: Conditions,
+    randomness: Randomness,
+    run: str,
+    look: Callable[[int], None],
+) -> str:
+    """All phases of the plan; the engine of the last one."""
     engine = ""
     for phase in phases(configuration, model, train, plan, seed, conditions.execution):
 
         def after_step(step: int, _: nn.Module, before: int = phase.steps_before) -> None:
-            if step + before in curve:
-                progress(seed, step + before, plan.steps, curve[step + before], TRAINING)
-                if step + before < plan.steps:
-                    accuracy = evaluate(model, test, data.task)
-                    points.append(_point(seed, plan, step + before, curve, accuracy))
+            look(step + before)
 
         optimizer = _optimizer(configuration, phase)
         with threads_for(phase.network, configuration.batch_size):
@@ -229,13 +264,13 @@ def train_model(
                 optimizer=optimizer,
                 scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, phase.schedule),
                 average_decay=configuration.average,
-                account=account,
+                account=conditions.account,
                 run=run,
                 randomness=randomness,
                 execution=phase.execution,
                 callbacks=[after_step],
             ).engine
-    return Trained(model, transform, points, engine)
+    return engine
 
 
 def _through(transform: nn.Sequential, split: Split) -> Split:
@@ -253,14 +288,13 @@ def _optimizer(configuration: Configuration, phase: Phase) -> torch.optim.Optimi
     )
 
 
-def _curve(plan: DPSGD, points: int) -> dict[int, float]:
+def _curve(plan: DPSGD | None, steps: int, points: int) -> dict[int, float | None]:
     """Epsilon at the steps that are looked at."""
-    steps = {max(1, round(plan.steps * k / points)) for k in range(1, points + 1)}
-    return {step: plan.epsilon(step) for step in sorted(steps)}
+    looked_at = sorted({max(1, round(steps * k / points)) for k in range(1, points + 1)})
+    return {step: None if plan is None else plan.epsilon(step) for step in looked_at}
 
 
-def _point(seed: int, plan: DPSGD, step: int, curve: Mapping[int, float], accuracy: float) -> dict[str, Any]:
-    epochs = step * plan.expected_batch_size / plan.examples
+def _point(seed: int, step: int, epochs: float, curve: Curve, accuracy: float) -> dict[str, Any]:
     return {"seed": seed, "step": step, "epochs": epochs, "epsilon": curve[step], "accuracy": accuracy}
 
 

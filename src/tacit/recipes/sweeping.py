@@ -15,7 +15,7 @@ from tacit.recipes.catalogue import RECIPES
 from tacit.recipes.knob_rules import check_lot
 from tacit.recipes.knobs import split_setting
 from tacit.recipes.named_set import recipe_for
-from tacit.recipes.recipe import Configuration, Recipe
+from tacit.recipes.recipe import PLAIN, Configuration, Recipe
 from tacit.recipes.running import Conditions, Progress, measure, provenance
 
 _POINTS = 4  # a row shows its end alone; this much moves the progress bar
@@ -66,6 +66,14 @@ def combine(axes: Sequence[Axis], settings: Mapping[str, str]) -> list[dict[str,
     ]
 
 
+def private_configurations(subject: Recipe, combinations: Sequence[Mapping[str, str]]) -> list[Configuration]:
+    """That of each point; a sweep counts what all of them cost, so that none may be without a guarantee."""
+    found = [subject.configured(combination) for combination in combinations]
+    if not all(configuration.private for configuration in found):
+        raise InputError(f"setting={PLAIN}: has no privacy, which a sweep would count. Use tacit recipe run.")
+    return found
+
+
 def run_sweep(
     subject: Recipe, axes: Sequence[Axis], settings: Mapping[str, str], conditions: Conditions, progress: Progress
 ) -> dict[str, Any]:
@@ -79,7 +87,7 @@ def run_sweep(
         BudgetExceededError: the account does not hold all of it; nothing was spent.
     """
     combinations = combine(axes, settings)
-    configurations = [subject.configured(combination) for combination in combinations]
+    configurations = private_configurations(subject, combinations)
     conditions = dataclasses.replace(conditions, points=_POINTS)
     examples = len(load(configurations[0].dataset).train)
     for configuration in configurations:  # all rows before the first is trained
@@ -92,6 +100,8 @@ def run_sweep(
         first = len(plans) * conditions.seeds
         outcome = measure(configuration, conditions, _shifted(progress, first))
         plan, measured_on = outcome.plan, outcome.measured_on
+        if plan is None:
+            raise AssertionError("rows of a sweep are private")
         plans.append(plan)
         rows.append(
             {

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from tacit.accounting import epsilon_by_accountant
 from tacit.clipping import Clipping, Flat, Tanh
 from tacit.core.validation import check_choice
 from tacit.datasets import DataSet
@@ -28,12 +27,13 @@ from tacit.datasets.adding import adding
 from tacit.models import SequenceReader
 from tacit.plan import DPSGD
 from tacit.recipes.knob_rules import check_knobs, check_lot, check_unchanged
-from tacit.recipes.recipe import DELTA, Recipe
+from tacit.recipes.plain import guarantee_facts, train_plainly
+from tacit.recipes.recipe import DELTA, PLAIN, Recipe
 from tacit.recipes.running import TRAINING, Conditions, Progress, hold_out, provenance
 from tacit.training.evaluation import evaluate, regression_loss
 from tacit.training.fitting import fit
 
-FILTERED, PLAIN, PRIVATE, PRIVATE_FILTERED = "filtered", "plain", "private", "private-filtered"
+FILTERED, PRIVATE, PRIVATE_FILTERED = "filtered", "private", "private-filtered"
 _VARIANCE = 1 / 6
 _TEST_EXAMPLES = 5_000
 _POINTS = 20
@@ -116,7 +116,17 @@ def run(knobs: Knobs, conditions: Conditions, progress: Progress) -> dict[str, A
         torch.manual_seed(seed)  # initial weights; private noise and sampling have a source of their own
         model = SequenceReader(2, knobs.hidden, 1)
         if plan is None:
-            _train_plainly(model, data, way, knobs.setting == FILTERED, seed, watch)
+            train_plainly(
+                model,
+                regression_loss,
+                data.train,
+                batch_size=way.batch_size,
+                steps=way.steps,
+                optimizer=_optimizer(model, way),
+                seed=seed,
+                change=Tanh(way.c, way.k).filter if knobs.setting == FILTERED else None,
+                callbacks=[watch],
+            )
         else:
             _train_privately(model, data, way, plan, conditions, watch)
         history += watch.points
@@ -130,16 +140,10 @@ def run(knobs: Knobs, conditions: Conditions, progress: Progress) -> dict[str, A
         "measured_on": f"{len(data.test)} {'held-out' if conditions.held_out else 'test'} sequences",
         "accuracies": scores,
         "metric": "variance explained",
-        "epsilon": None if plan is None else plan.epsilon(),
-        "delta": None if plan is None else plan.delta,
-        "epsilon_by_accountant": {}
-        if plan is None
-        else epsilon_by_accountant(plan.event(), plan.delta, plan.neighbours),
+        **guarantee_facts(plan),
         "epsilons": {},
-        "noise_multiplier": None if plan is None else plan.noise_multiplier,
         "steps": way.steps,
         "training": dataclasses.asdict(way),
-        "statement": "No guarantee: trained without noise." if plan is None else str(plan.statement()),
         "seconds": sum(seconds),
         "seconds_a_seed": statistics.fmean(seconds),
         "history": history,
@@ -184,20 +188,8 @@ class _Watch:
         self.points.append({"seed": self._seed, "step": step, "epochs": epochs, "epsilon": spent, "accuracy": score})
 
 
-def _train_plainly(model: nn.Module, data: DataSet, way: _Way, filtered: bool, seed: int, watch: _Watch) -> None:
-    """SGD on the mean gradient of a lot, or on the filtered one."""
-    generator = torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.SGD(model.parameters(), way.learning_rate, momentum=way.momentum)
-    tanh = Tanh(way.c, way.k)
-    for step in range(1, way.steps + 1):
-        rows = torch.randint(len(data.train), (way.batch_size,), generator=generator)
-        optimizer.zero_grad()
-        regression_loss(model, data.train.inputs[rows], data.train.targets[rows]).mean().backward()  # type: ignore[no-untyped-call]
-        for parameter in model.parameters():
-            if filtered and parameter.grad is not None:
-                parameter.grad = tanh.filter(parameter.grad)
-        optimizer.step()
-        watch(step, model)
+def _optimizer(model: nn.Module, way: _Way) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), way.learning_rate, momentum=way.momentum)
 
 
 def _train_privately(
@@ -208,7 +200,7 @@ def _train_privately(
         regression_loss,
         data.train,
         plan,
-        optimizer=torch.optim.SGD(model.parameters(), way.learning_rate, momentum=way.momentum),
+        optimizer=_optimizer(model, way),
         execution=conditions.execution,
         callbacks=[watch],
     )

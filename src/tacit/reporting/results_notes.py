@@ -23,13 +23,17 @@ class Notes:
     """
 
     texts: tuple[str, ...]
-    numbers: Mapping[tuple[str, float, float], int]
+    numbers: Mapping[tuple[str, float | None, float], int]
 
     @classmethod
     def of(cls, published: Sequence[Row]) -> "Notes":
-        """One note for all figures of a method about which the same is to be said, in the order of result files."""
+        """One note for all figures of a method about which the same is to be said, in the order of result files.
+
+        What was published without privacy needs none.
+        """
         groups: dict[tuple[str, str], list[Row]] = {}
-        for figure in sorted(published, key=lambda figure: str(figure["recipe"])):
+        private = [figure for figure in published if figure["epsilon"] is not None]
+        for figure in sorted(private, key=lambda figure: str(figure["recipe"])):
             if said := _said(figure):
                 groups.setdefault((figure["method"], said), []).append(figure)
         texts = tuple(
@@ -76,5 +80,5 @@ def _epsilons(figures: Sequence[Row]) -> str:
     return ", ".join(dict.fromkeys(f"{figure['epsilon']:g}" for figure in figures))
 
 
-def _key(figure: Row) -> tuple[str, float, float]:
+def _key(figure: Row) -> tuple[str, float | None, float]:
     return figure["recipe"], figure["epsilon"], figure["accuracy"]

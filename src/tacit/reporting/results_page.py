@@ -53,6 +53,7 @@ seed or were kept on disk.
 
 PATE and Private-kNN also learn from public inputs without labels, nine tenths of the test set, and are tested on the
 rest; an epsilon of *these votes* depends on how teachers agreed, and would be private in earnest.
+Where epsilon is *none* there is no privacy at all: such a row says what the same network reaches without it.
 """
 _SWEEPS = """\
 ## Sweeps
@@ -93,7 +94,7 @@ def write_results_page(
 def _dataset_part(dataset: str, rows: Sequence[Row], claims: Sequence[Row], drawn: dict[str, str]) -> str:
     notes = Notes.of(claims)
     metrics = dict.fromkeys(row["metric"] for row in rows if "metric" in row)
-    numbered = [{**claim, "number": notes.number(claim)} for claim in claims]
+    numbered = [{**claim, "number": notes.number(claim)} for claim in claims if claim["epsilon"] is not None]
     parts = [
         f"## {dataset}\n",
         f"Measured is the {', '.join(metrics)}.\n" if metrics else _frontier(dataset, rows, numbered, drawn),
@@ -121,7 +122,7 @@ def _frontier(dataset: str, rows: Sequence[Row], claims: Sequence[Row], drawn: d
 
 def _curves_part(measured: Sequence[Row], drawn: dict[str, str]) -> str:
     groups: dict[str, list[Row]] = {}
-    compared = {row["name"] for row in measured if row["epsilon"] is None}
+    compared = {row["name"] for row in measured if row["epsilon"] is None and "metric" in row}  # in no frontier
     for row in (row for row in measured if row["history"]):
         kind = setting_of(row)
         if row["name"] in compared:  # with and without a guarantee, the settings of each in one figure

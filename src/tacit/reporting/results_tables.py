@@ -101,7 +101,9 @@ def _cells(row: Row, notes: Notes) -> list[str]:
 def _published(row: Row, notes: Notes) -> str:
     if row.get("published") is None:
         return "–"
-    return f"{100 * row['published']:.3g} at {row['published_epsilon']:g}{notes.mark(row)}"
+    epsilon = row["published_epsilon"]
+    price = "without privacy" if epsilon is None else f"at {epsilon:g}"
+    return f"{100 * row['published']:.3g} {price}{notes.mark(row)}"
 
 
 def _epsilon(row: Row) -> str:
