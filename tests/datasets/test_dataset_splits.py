@@ -141,7 +141,8 @@ def test_digits_need_no_folder_and_no_network(monkeypatch, tmp_path):
 
 
 def test_catalogue_is_consistent():
-    assert list(CATALOGUE) == ["digits", "mnist", "fashion-mnist", "cifar10", "cifar10-jpeg", "svhn", "svhn-extra"]
+    images = ["digits", "mnist", "fashion-mnist", "cifar10", "cifar10-jpeg", "cifar100", "svhn", "svhn-extra"]
+    assert list(CATALOGUE) == images
     for info in CATALOGUE.values():
         assert (info.tree is None) == bool(info.files)
         assert all(mirror.startswith("https://") and not mirror.endswith("/") for mirror in info.mirrors)

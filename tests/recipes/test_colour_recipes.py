@@ -11,8 +11,8 @@ from tacit.datasets import DataSet, Split
 from tacit.datasets.random_processes import PowerLawSpectra
 from tacit.models.wide_resnet import WideResNet
 from tacit.recipes import Conditions, find_recipe, run_recipe
-from tacit.recipes.abadi2016_cifar10 import crop_and_flip
 from tacit.recipes.colour_images import half_precision_loss, random_views
+from tacit.recipes.cropped_network import crop_and_flip
 from tacit.recipes.fixed_features import PriorMaps
 from tacit.recipes.noise_prior_cifar10 import find_prior, start
 from tacit.recipes.scale_cifar10 import examples_at_once

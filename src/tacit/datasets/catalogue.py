@@ -200,6 +200,21 @@ _CIFAR10 = SetInfo(
     by_hand="place the official binary version cifar-10-binary.tar.gz there",
 )
 
+_CIFAR100 = dataclasses.replace(
+    _CIFAR10,
+    name="cifar100",
+    title="CIFAR-100 objects, 32x32 colour",
+    classes=100,
+    files=(
+        FileInfo(
+            "cifar-100-binary.tar.gz",
+            168_513_733,
+            "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+        ),
+    ),
+    by_hand="place the official binary version cifar-100-binary.tar.gz there",
+)
+
 _CIFAR10_JPEG = SetInfo(
     name="cifar10-jpeg",
     title="A public JPEG copy of CIFAR-10 (lossy: about two points less accuracy than on the original)",
@@ -254,7 +269,8 @@ _SVHN_EXTRA = dataclasses.replace(
 )
 
 CATALOGUE: Mapping[str, SetInfo] = {
-    info.name: info for info in (_DIGITS, _MNIST, _FASHION_MNIST, _CIFAR10, _CIFAR10_JPEG, _SVHN, _SVHN_EXTRA)
+    info.name: info
+    for info in (_DIGITS, _MNIST, _FASHION_MNIST, _CIFAR10, _CIFAR10_JPEG, _CIFAR100, _SVHN, _SVHN_EXTRA)
 }
 """Every named set by its name, the default first."""
 

@@ -8,7 +8,7 @@ import numpy as np
 from tacit.core.errors import InputError
 from tacit.datasets.catalogue import SetInfo, describe
 from tacit.datasets.cifar import CLASS_NAMES as CIFAR_CLASSES
-from tacit.datasets.cifar import read_cifar10
+from tacit.datasets.cifar import FINE_CLASS_NAMES, read_cifar10, read_cifar100
 from tacit.datasets.digits import load_digits
 from tacit.datasets.idx import read_idx
 from tacit.datasets.jpeg import read_images
@@ -26,6 +26,7 @@ _CLASS_NAMES: Mapping[str, tuple[str, ...]] = {
     "fashion-mnist": _FASHION_CLASSES,
     "cifar10": CIFAR_CLASSES,
     "cifar10-jpeg": CIFAR_CLASSES,
+    "cifar100": FINE_CLASS_NAMES,
     "svhn": _DIGIT_CLASSES,
     "svhn-extra": _DIGIT_CLASSES,
 }
@@ -77,9 +78,10 @@ def _read_idx_set(info: SetInfo, folder: Path, progress: bool) -> tuple[Split, S
     return train, test
 
 
-def _read_cifar10(info: SetInfo, folder: Path, progress: bool) -> tuple[Split, Split]:
+def _read_cifar(info: SetInfo, folder: Path, progress: bool) -> tuple[Split, Split]:
     del progress  # takes a few seconds
-    train, test = read_cifar10(verify(folder, info.files[0]))
+    read = read_cifar100 if info.name == "cifar100" else read_cifar10
+    train, test = read(verify(folder, info.files[0]))
     return image_split(*train), image_split(*test)
 
 
@@ -104,8 +106,9 @@ def _read_image_tree(info: SetInfo, folder: Path, progress: bool) -> tuple[Split
 _READERS: Mapping[str, Callable[[SetInfo, Path, bool], tuple[Split, Split]]] = {
     "mnist": _read_idx_set,
     "fashion-mnist": _read_idx_set,
-    "cifar10": _read_cifar10,
+    "cifar10": _read_cifar,
     "cifar10-jpeg": _read_image_tree,
+    "cifar100": _read_cifar,
     "svhn": _read_svhn,
     "svhn-extra": _read_svhn,
 }

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,16 @@ def constant(step: int) -> float:
     """No schedule."""
     del step
     return 1.0
+
+
+class Start(Protocol):
+    """First weights that were learned from public data, once for all seeds: they cost no privacy."""
+
+    def make(self, device: torch.device, report: Report) -> None:
+        """Makes them, unless they are kept from before."""
+
+    def record(self) -> Mapping[str, Any]:
+        """Where they come from, as plain JSON values."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +88,7 @@ class Configuration:
         loss: one loss an example.
         augment: makes, for a generator on the training device, what changes every batch on its way to the loss.
         readout: trains the last layers alone first, with the first of the steps.
+        start: makes what the model takes its first weights from, before any of them is built.
         at_once: how many examples a GPU works on at once, where a whole lot does not fit.
         public_start: says, once a model was built, which public weights it began from and where these came from.
         private: False for a baseline without any guarantee: nothing is clipped, neither preparations nor training have
@@ -102,6 +113,7 @@ class Configuration:
     loss: LossFunction = classification_loss
     augment: Callable[[torch.Generator], Augment] | None = None
     readout: Readout | None = None
+    start: Start | None = None
     at_once: int | None = None
     public_start: Callable[[], dict[str, Any]] | None = None
     private: bool = True

@@ -30,11 +30,11 @@ from tacit.training.threads import threads_for
 
 HELD_OUT = 5000
 
-FEATURES, TRAINING = "features", "training"
+FEATURES, PUBLIC, TRAINING = "features", "public start", "training"
 
 Progress = Callable[[int, int, int, float, str], None]
 """Called now and then with the model's number, the steps done, how many it takes, epsilon so far, and what goes on:
-`FEATURES`, whose steps are inputs, or `TRAINING`."""
+`FEATURES`, whose steps are inputs, `PUBLIC`, whose steps cost nothing, or `TRAINING`."""
 
 Curve = Mapping[int, float | None]
 """Epsilon at some steps; None without a guarantee."""
@@ -129,6 +129,7 @@ def run_recipe(
         "published": None if published is None else published.accuracy,
         "published_epsilon": None if published is None else published.epsilon,
         "published_accountant": None if published is None else published.accountant,
+        "published_note": None if published is None else published.note,
         "measured": outcome.mean,
         "std": outcome.std,
         "accuracies": outcome.accuracies,
@@ -160,6 +161,8 @@ def provenance(conditions: Conditions) -> dict[str, Any]:
 def measure(configuration: Configuration, conditions: Conditions, progress: Progress) -> Outcome:
     """Trains and tests one configuration over all seeds; each seed takes noise of its own from the system."""
     data = configuration.load(conditions.device, lambda done, inputs: progress(0, done, inputs, 0.0, FEATURES))
+    if configuration.start is not None:
+        configuration.start.make(conditions.device, lambda done, steps: progress(0, done, steps, 0.0, PUBLIC))
     if conditions.held_out:
         data = hold_out(data)
     examples = len(data.train)
@@ -300,9 +303,10 @@ def _point(seed: int, step: int, epochs: float, curve: Curve, accuracy: float) -
 
 def _training_facts(configuration: Configuration) -> dict[str, Any]:
     """What the plan does not say."""
-    average = configuration.average
+    average, start = configuration.average, configuration.start
     return {
         "optimizer": configuration.optimizer,
         "learning_rate": configuration.learning_rate,
         "weights": "last iterate" if average is None else f"exponential average, decay {average:g}",
+        **({} if start is None else {"start": dict(start.record())}),
     }
