@@ -120,8 +120,8 @@ def test_a_prior_of_another_width_is_refused(prior):
 
 def test_a_linear_line_says_which_prior_it_began_from(prior):
     recipe = find_recipe("noise-linear-cifar10")
-    assert recipe.configured({"prior": str(prior)}).public_start() == prior_facts(prior)
-    assert recipe.configured({"prior": str(prior), "features": "leaves"}).public_start is None
+    assert recipe.configured({"prior": str(prior)}).start.record() == prior_facts(prior)
+    assert recipe.configured({"prior": str(prior), "features": "leaves"}).start is None
 
 
 def test_unknown_features_are_named():

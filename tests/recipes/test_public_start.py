@@ -101,7 +101,7 @@ def test_the_public_start_changes_nothing_in_the_account(small_cifar100):
 def test_the_result_says_where_the_start_came_from(small_cifar100):
     seen = []
     result = run(progress=lambda *told: seen.append(told), **FROM_PUBLIC)
-    start = result["training"]["start"]
+    start = result["public_start"]
     assert start["dataset"] == "cifar100"
     assert start["private_data"] == "none"
     assert start["training"] == dataclasses.asdict(SMALL)
@@ -113,9 +113,9 @@ def test_the_result_says_where_the_start_came_from(small_cifar100):
 
 
 def test_they_are_made_once_and_need_no_cifar100_then(small_cifar100, monkeypatch):
-    first = run(**FROM_PUBLIC)["training"]["start"]
+    first = run(**FROM_PUBLIC)["public_start"]
     shutil.rmtree(search_folders("cifar100")[0])
-    again = run(**FROM_PUBLIC, clip="3")["training"]["start"]
+    again = run(**FROM_PUBLIC, clip="3")["public_start"]
     assert again == first
     with pytest.raises(InputError, match="start='cifar100'"):
         run(start="cifar100", public_steps="6")

@@ -34,7 +34,17 @@ def _decay(name: str, value: float) -> float:
 
 _COUNTS = (
     *("batch_size", "steps", "examples", "length", "multiplicity", "filters", "channels", "hidden", "depth", "width"),
-    *("dimensions", "directions", "teachers", "teacher_steps", "queries", "voters", "rounds", "networks"),
+    *(
+        "dimensions",
+        "directions",
+        "public_steps",
+        "teachers",
+        "teacher_steps",
+        "queries",
+        "voters",
+        "rounds",
+        "networks",
+    ),
     "ensemble_steps",
 )
 _COUNTS_FROM_ZERO = ("mixtures", "readout_steps", "perceptrons")

@@ -21,11 +21,10 @@ from tacit.recipes.colour_images import DATASET
 from tacit.recipes.fixed_features import named_features, side_by_side
 from tacit.recipes.knobs import nearest, with_given
 from tacit.recipes.noise_prior_cifar10 import SOURCE as PRIOR_SOURCE
-from tacit.recipes.noise_prior_cifar10 import prior_folder
+from tacit.recipes.noise_prior_cifar10 import NoiseStart, prior_folder
 from tacit.recipes.prepared_linear import Level, prepared_linear
 from tacit.recipes.recipe import DELTA, Configuration, Published, Recipe
 from tacit.recipes.tramer2021 import SOURCE
-from tacit.training.noise_prior import prior_facts
 
 _LEVELS: Mapping[float, Level] = {  # learning rates are those for features of length 1
     1.0: Level(batch_size=16384, steps=200, learning_rate=160.0, preparation_noise=20.0),
@@ -66,7 +65,7 @@ def configure(knobs: Knobs) -> Configuration:
         delta=knobs.delta,
     )
     learned = any(kind.from_prior for kind in features)
-    return dataclasses.replace(configuration, public_start=functools.partial(prior_facts, prior) if learned else None)
+    return dataclasses.replace(configuration, start=NoiseStart(prior) if learned else None)
 
 
 def _recipe(name: str, title: str, source: str, features: str, published: tuple[Published, ...] = ()) -> Recipe:

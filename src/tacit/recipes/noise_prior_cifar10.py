@@ -8,9 +8,9 @@ Where no prior lies in the folder ``prior`` it is made there, which takes minute
 """
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,6 +18,7 @@ from torch import nn
 from tacit.clipping import Flat
 from tacit.core.errors import InputError
 from tacit.core.validation import check_choice
+from tacit.datasets.features import Report
 from tacit.datasets.locating import cache_folder
 from tacit.models.wide_resnet import WideResNet
 from tacit.recipes.colour_images import DATASET, half_precision_loss, random_views
@@ -99,13 +100,29 @@ def configure(knobs: Knobs) -> Configuration:
         loss=over_views(half_precision_loss),
         augment=random_views(level.multiplicity, mixtures=knobs.mixtures),
         readout=Readout(level.readout_steps, level.readout_rate, WideResNet.trunk, WideResNet.readout),
+        start=NoiseStart(folder),
         at_once=examples_at_once(knobs.batch_size, level.multiplicity + knobs.mixtures),
         delta=knobs.delta,
-        public_start=functools.partial(prior_facts, folder),
     )
 
 
-def find_prior(folder: Path) -> WideResNet:
+@dataclasses.dataclass(frozen=True)
+class NoiseStart:
+    """The prior of a folder, as what a run begins from."""
+
+    folder: Path
+
+    def make(self, device: torch.device, report: Report) -> None:
+        """Makes it where there is none; on a GPU whatever the run's device is."""
+        del device
+        find_prior(self.folder, report)
+
+    def record(self) -> dict[str, Any]:
+        """What was written when it was made, and the digest of its weights."""
+        return prior_facts(self.folder)
+
+
+def find_prior(folder: Path, report: Report | None = None) -> WideResNet:
     """The prior of this folder; where there is none it is made."""
     if not folder.exists():
         if not torch.cuda.is_available():
@@ -113,7 +130,9 @@ def find_prior(folder: Path) -> WideResNet:
                 f"prior={str(folder)!r}: there is none, and to make one takes a GPU. Copy one there, or set prior to "
                 "where it lies."
             )
-        pretrain_on_noise(NoisePrior(), out=folder)
+        prior = NoisePrior()
+        steps = prior.training.steps
+        pretrain_on_noise(prior, out=folder, progress=lambda done, _: None if report is None else report(done, steps))
     return load_prior(folder)
 
 

@@ -39,7 +39,7 @@ def constant(step: int) -> float:
 
 
 class Start(Protocol):
-    """First weights that were learned from public data, once for all seeds: they cost no privacy."""
+    """Weights that were learned from public data, or from none at all, once for all seeds: they cost no privacy."""
 
     def make(self, device: torch.device, report: Report) -> None:
         """Makes them, unless they are kept from before."""
@@ -88,9 +88,8 @@ class Configuration:
         loss: one loss an example.
         augment: makes, for a generator on the training device, what changes every batch on its way to the loss.
         readout: trains the last layers alone first, with the first of the steps.
-        start: makes what the model takes its first weights from, before any of them is built.
+        start: makes what the model, or a public map of inputs, takes its weights from, before any of them is built.
         at_once: how many examples a GPU works on at once, where a whole lot does not fit.
-        public_start: says, once a model was built, which public weights it began from and where these came from.
         private: False for a baseline without any guarantee: nothing is clipped, neither preparations nor training have
             noise, and there is no plan.
     """
@@ -115,7 +114,6 @@ class Configuration:
     readout: Readout | None = None
     start: Start | None = None
     at_once: int | None = None
-    public_start: Callable[[], dict[str, Any]] | None = None
     private: bool = True
 
     def __post_init__(self) -> None:

@@ -138,7 +138,7 @@ def run_recipe(
         "epsilons": {} if plan is None or recipe.epsilons is None else dict(recipe.epsilons(knobs, plan)),
         "steps": outcome.steps,
         "training": _training_facts(configuration),
-        "public_start": None if configuration.public_start is None else configuration.public_start(),
+        "public_start": None if configuration.start is None else dict(configuration.start.record()),
         "seconds": time.perf_counter() - started,
         "seconds_a_seed": statistics.fmean(outcome.seconds),
         "history": outcome.history,
@@ -160,9 +160,9 @@ def provenance(conditions: Conditions) -> dict[str, Any]:
 
 def measure(configuration: Configuration, conditions: Conditions, progress: Progress) -> Outcome:
     """Trains and tests one configuration over all seeds; each seed takes noise of its own from the system."""
-    data = configuration.load(conditions.device, lambda done, inputs: progress(0, done, inputs, 0.0, FEATURES))
     if configuration.start is not None:
         configuration.start.make(conditions.device, lambda done, steps: progress(0, done, steps, 0.0, PUBLIC))
+    data = configuration.load(conditions.device, lambda done, inputs: progress(0, done, inputs, 0.0, FEATURES))
     if conditions.held_out:
         data = hold_out(data)
     examples = len(data.train)
@@ -303,10 +303,9 @@ def _point(seed: int, step: int, epochs: float, curve: Curve, accuracy: float) -
 
 def _training_facts(configuration: Configuration) -> dict[str, Any]:
     """What the plan does not say."""
-    average, start = configuration.average, configuration.start
+    average = configuration.average
     return {
         "optimizer": configuration.optimizer,
         "learning_rate": configuration.learning_rate,
         "weights": "last iterate" if average is None else f"exponential average, decay {average:g}",
-        **({} if start is None else {"start": dict(start.record())}),
     }
