@@ -39,7 +39,7 @@ def worth_timing(monkeypatch):
     """Even a small layer is worth the timing, and every way is in reach."""
     monkeypatch.setattr(strategies, "_WORTH_TIMING", 0.0)
     monkeypatch.setattr(strategies, "_HOPELESS", 1e12)
-    monkeypatch.setattr(strategies, "_KEPT_AT_MOST", 1e12)
+    monkeypatch.setitem(strategies._KEPT_AT_MOST, "cpu", 1e12)
 
 
 def a_use(tokens: int = 8, dtype: torch.dtype = torch.float32) -> Outer:
@@ -140,8 +140,8 @@ def test_hopeless_ways_and_those_that_keep_too_much_are_not_timed(monkeypatch):
         "best": way(100.0),
         "slower": way(100.0 * strategies._HOPELESS),
         "hopeless": way(100.0 * strategies._HOPELESS + 1),
-        "fits": way(100.0, strategies._KEPT_AT_MOST * held),
-        "keeps-too-much": way(100.0, strategies._KEPT_AT_MOST * held + 1),
+        "fits": way(100.0, strategies._KEPT_AT_MOST["cpu"] * held),
+        "keeps-too-much": way(100.0, strategies._KEPT_AT_MOST["cpu"] * held + 1),
         "kernel": way(100.0, kernel=True),
     }
     assert sorted(strategies._promising(use, offered)) == ["best", "fits", "slower"]
@@ -184,7 +184,7 @@ def test_the_fastest_by_the_clock_wins(cache, worth_timing, monkeypatch):
 def test_what_is_kept_has_its_price(slower, chosen, monkeypatch):
     """Without a price the way that keeps would be chosen in both cases."""
     use, offered = a_use(), {name: ways.OUTER_WAYS[name] for name in ("keep", "gram")}
-    price = strategies._PRICE * (6 * 5) / (8 * (6 + 5))
+    price = strategies._PRICE["cpu"] * (6 * 5) / (8 * (6 + 5))
     seconds = {offered["keep"]: 1e3, offered["gram"]: 1e3 * (1 + price) * slower}
     monkeypatch.setattr(strategies, "_prepare", lambda use, way: way)
     monkeypatch.setattr(strategies, "_seconds", lambda way, device: (seconds[way], 0.0))

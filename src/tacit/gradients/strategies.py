@@ -28,12 +28,13 @@ from tacit.gradients.ways import Measured, Way, cheapest, guess, is_precise, way
 STRATEGIES = ("keep", "gram", "tile", "keep-grouped", "keep-kernel")
 _WORTH_TIMING = 1e7  # multiplications; below that a wrong guess costs less than the timing
 _HOPELESS = 12  # times the best guess
-_KEPT_AT_MOST = 4.0  # times the numbers that the layer's input and output gradient hold
-_PRICE = 0.15  # of a way's time, for each time that it keeps as many numbers as these: memory is dear too
+_KEPT_AT_MOST = {"cuda": 2.5, "cpu": 4.0}  # times the numbers that the layer's input and output gradient hold
+# Of a way's time, for each time that it keeps as many numbers as these: memory is dear too, and most so on a GPU.
+_PRICE = {"cuda": 0.45, "cpu": 0.15}
 _REPEATS, _MORE_REPEATS = 3, 6
 _RUNS = {"cuda": 3, "cpu": 1}
 _DISTURBED = 0.05  # of a run's time that its threads stood in line for a processor
-_TIMING = 3  # which ways there are and how they are timed; what was timed otherwise is timed again
+_TIMING = 4  # which ways there are and how they are timed; what was timed otherwise is timed again
 _BYTES_A_SECOND = {"cuda": 3e12, "cpu": 5e9}  # of memory; roughly
 
 
@@ -86,7 +87,7 @@ def _promising(use: Contribution, ways: dict[str, Way]) -> dict[str, Way]:
         name: way
         for name, way in ways.items()
         if guess(use, way) <= limit
-        and _kept_share(use, way) <= _KEPT_AT_MOST
+        and _kept_share(use, way) <= _KEPT_AT_MOST[_operands(use)[0].device.type]
         and (not way.kernel or (_operands(use)[0].is_cuda and triton_is_installed()))
         and is_precise(use, name)
     }
@@ -113,7 +114,7 @@ def _fastest(use: Contribution, ways: dict[str, Way]) -> tuple[str, bool]:
             if waited <= _DISTURBED * taken:
                 disturbed.discard(name)
     costs = {
-        name: (seconds[name] + _reading_seconds(use, way)) * (1 + _PRICE * _kept_share(use, way))
+        name: (seconds[name] + _reading_seconds(use, way)) * (1 + _PRICE[device.type] * _kept_share(use, way))
         for name, way in ways.items()
     }
     return min(costs, key=lambda name: costs[name]), not disturbed
