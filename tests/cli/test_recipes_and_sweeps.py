@@ -46,6 +46,8 @@ def test_list_names_recipes_and_their_figures():
         (("sweep", "digits", "--over", "clap=1"), ("clap=1", "clip")),
         (("sweep", "digits", "--over", "clip"), ("clip", "KEY=VALUE")),
         (("sweep", "digits"), ("--over",)),
+        (("sweep", "digits", "--over", "clip=1", "--smaller-lots", "4"), ("smaller_lots=4", "--held-out")),
+        (("sweep", "digits", "--over", "clip=1", "--smaller-lots", "4", "--private"), ("smaller_lots=4", "--private")),
     ],
 )
 def test_bad_input_is_one_line(arguments, parts, tmp_path):

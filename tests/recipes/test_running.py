@@ -143,6 +143,34 @@ def test_sweep_measures_every_combination():
     assert result["epsilon_together"] > max(row["epsilon"] for row in result["rows"])
 
 
+def test_smaller_lots_have_the_noise_of_the_full_run_on_their_mean():
+    full = configure(Knobs())
+    small = full.with_smaller_lots(8, 1438)
+    plan, stands_in = full.plan(1438), small.plan(1438)
+    assert stands_in.expected_batch_size == 12
+    assert stands_in.steps == plan.steps
+    noises = [each.noise_multiplier / each.expected_batch_size for each in (plan, stands_in)]
+    assert noises[0] == pytest.approx(noises[1], rel=1e-12)
+    assert stands_in.epsilon() > 2 * plan.epsilon()
+    with pytest.raises(InputError, match="smaller_lots=101: must be at most the lot of 100"):
+        full.with_smaller_lots(101, 1438)
+
+
+def test_a_sweep_over_smaller_lots_says_what_it_stands_for():
+    axes, held_out = read_axes(["steps=2,3"]), Conditions(held_out=True)
+    result = run_sweep(SMALL, axes, {}, held_out, quiet, smaller_lots=10)
+    assert result["smaller_lots"] == 10
+    for row in result["rows"]:
+        assert row["full_batch_size"] == 100
+        assert row["full_epsilon"] == pytest.approx(3, rel=0.01)
+        assert row["epsilon"] > 3
+        assert row["full_noise_multiplier"] == pytest.approx(10 * row["noise_multiplier"])
+    with pytest.raises(InputError, match=r"smaller_lots=2: is to choose by, .* Add --held-out"):
+        run_sweep(SMALL, axes, {}, Conditions(), quiet, smaller_lots=2)
+    with pytest.raises(InputError, match="smaller_lots=0"):
+        run_sweep(SMALL, axes, {}, held_out, quiet, smaller_lots=0)
+
+
 def test_sweep_of_a_data_set_starts_from_its_defaults():
     result = run_sweep(find_subject("digits"), read_axes(["steps=2,4"]), {}, Conditions(), quiet)
     assert [row["steps"] for row in result["rows"]] == [2, 4]

@@ -9,6 +9,7 @@ from dp_accounting import ComposedDpEvent
 
 from tacit.accounting import epsilon
 from tacit.core.errors import InputError
+from tacit.core.validation import check_count
 from tacit.datasets import CATALOGUE, load
 from tacit.plan import DPSGD
 from tacit.recipes.catalogue import RECIPES
@@ -75,13 +76,22 @@ def private_configurations(subject: Recipe, combinations: Sequence[Mapping[str, 
 
 
 def run_sweep(
-    subject: Recipe, axes: Sequence[Axis], settings: Mapping[str, str], conditions: Conditions, progress: Progress
+    subject: Recipe,
+    axes: Sequence[Axis],
+    settings: Mapping[str, str],
+    conditions: Conditions,
+    progress: Progress,
+    *,
+    smaller_lots: int = 1,
 ) -> dict[str, Any]:
     """Measures every combination of the axes' values; plain JSON values.
 
     Every row spends by itself. ``epsilon_together`` is what releasing all of them, or choosing one by its result on the
     training data's own examples, would cost. Where there is an account, it must hold all rows before the first is
     trained, and every model is charged to it.
+
+    With ``smaller_lots`` every row is a cheaper stand-in (`Configuration.with_smaller_lots`), on held-out examples: it
+    has the epsilon of what ran, and beside it lot, noise and epsilon of the run that it stands for.
 
     Raises:
         BudgetExceededError: the account does not hold all of it; nothing was spent.
@@ -93,6 +103,8 @@ def run_sweep(
     for configuration in configurations:  # all rows before the first is trained
         check_lot(configuration.batch_size, examples)
     _require(configurations, examples, conditions)
+    full = [configuration.plan(examples) for configuration in configurations] if smaller_lots > 1 else []
+    configurations = _stand_ins(configurations, examples, conditions, smaller_lots)
     rows: list[dict[str, Any]] = []
     plans: list[DPSGD] = []
     measured_on = ""
@@ -112,6 +124,7 @@ def run_sweep(
                 "delta": plan.delta,
                 "noise_multiplier": plan.noise_multiplier,
                 "steps": plan.steps,
+                **(_stands_for(full[len(rows)]) if full else {}),
                 "seconds": sum(outcome.seconds),
             }
         )
@@ -120,10 +133,31 @@ def run_sweep(
         "dataset": subject.dataset,
         "over": [dataclasses.asdict(axis) for axis in axes],
         "settings": dict(settings),
+        "smaller_lots": smaller_lots,
         "measured_on": measured_on,
         "rows": rows,
         "epsilon_together": _together(plans, conditions.seeds),
         **provenance(conditions),
+    }
+
+
+def _stand_ins(
+    configurations: Sequence[Configuration], examples: int, conditions: Conditions, smaller_lots: int
+) -> list[Configuration]:
+    if check_count("smaller_lots", smaller_lots) == 1:
+        return list(configurations)
+    if not conditions.held_out:
+        raise InputError(
+            f"smaller_lots={smaller_lots}: is to choose by, and nothing is chosen on a test set. Add --held-out."
+        )
+    return [configuration.with_smaller_lots(smaller_lots, examples) for configuration in configurations]
+
+
+def _stands_for(plan: DPSGD) -> dict[str, float]:
+    return {
+        "full_batch_size": plan.expected_batch_size,
+        "full_noise_multiplier": plan.noise_multiplier,
+        "full_epsilon": plan.epsilon(),
     }
 
 
