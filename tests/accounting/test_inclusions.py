@@ -26,7 +26,7 @@ PLD = LossDistributionAccountant()
 def test_epsilon_and_delta_belong_together(steps, rate, precision, always, delta):
     bound = Inclusions(steps, rate, precision, always)
     epsilon = bound.epsilon(delta)
-    assert bound.delta(epsilon) <= delta
+    assert bound.delta(epsilon) <= delta * (1 + 1e-8)
     assert epsilon < 1e-6 or bound.delta(epsilon * (1 - 1e-6)) > delta * (1 - 1e-3)
 
 
@@ -57,7 +57,7 @@ def test_the_bound_is_above_the_divergence_by_integration(steps):
 
 def test_inclusions_that_all_happen_are_gaussians():
     bound = Inclusions(4, 1.0, 0.25, always=3.0)
-    assert bound.delta(2.0) == pytest.approx(special.ndtr(1 - 1), rel=1e-9)
+    assert bound.delta(2.0) == pytest.approx(special.ndtr(1 - 1), rel=1e-8)
 
 
 def test_tiny_noise_costs_what_inclusions_cost():

@@ -93,6 +93,13 @@ def test_a_sweep_refuses_every_row_before_it_trains_one(over, settings, message,
     assert message in str(refused.value)
 
 
+def test_a_held_out_sweep_refuses_lots_beyond_what_is_left(monkeypatch):
+    monkeypatch.setattr("tacit.recipes.sweeping.measure", None)
+    axes = read_axes(["batch_size=64,1300"])
+    with pytest.raises(InputError, match="batch_size=1300: must be at most the 1151 examples"):
+        run_sweep(find_subject("digits"), axes, {}, Conditions(held_out=True), quiet)
+
+
 def test_other_noise_than_the_papers_has_no_published_figure():
     for name in ("abadi2016-mnist", "tanh-cnn-mnist"):
         recipe = RECIPES[name]

@@ -1,6 +1,7 @@
 """The network of 2016 with convolutions from public data: what is learned, kept, frozen and counted."""
 
 import dataclasses
+import json
 import shutil
 
 import pytest
@@ -80,7 +81,7 @@ def test_from_a_random_start_everything_moves():
     models = []
     result = run(models)
     assert moved(*models[0]) == set(models[0][1])
-    assert "start" not in result["training"]
+    assert result["public_start"] is None
     assert result["published_note"] == "convolutions from CIFAR-100, on the original images"
 
 
@@ -142,7 +143,17 @@ def test_without_cifar100_the_error_says_what_to_place_where(tmp_path, monkeypat
 def test_damaged_convolutions_are_refused(small_cifar100, damage):
     SMALL.make(CPU, quiet)
     damage(SMALL.folder / "model.safetensors")
-    with pytest.raises(InputError, match=r"holds no convolutions of these settings.*Delete the folder"):
+    with pytest.raises(InputError, match=r"holds no (convolutions of these settings|weights that .* public).*Delete"):
+        SMALL.load_into(network(3, 4, 8, 10))
+
+
+@pytest.mark.parametrize("claim", ["kind", "dataset_sha256", "training", "private_data"])
+def test_weights_of_which_something_else_is_said_are_not_public(small_cifar100, claim):
+    SMALL.make(CPU, quiet)
+    path = SMALL.folder / "run.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, claim: "other"}))
+    with pytest.raises(InputError, match=rf"known to be public \(.*{claim}"):
         SMALL.load_into(network(3, 4, 8, 10))
 
 
@@ -153,6 +164,7 @@ def test_damaged_convolutions_are_refused(small_cifar100, damage):
         ({"setting": "other"}, "setting='other': must be one of own, published, recalibrated"),
         ({"start": "cifar100", "public_steps": "0"}, "public_steps=0"),
         ({"setting": "published", "epsilon": "3"}, "epsilon=3: the paper has 2, 4, 8"),
+        ({"public_steps": "7"}, "public_steps=7: start=random"),
     ],
 )
 def test_bad_settings_are_named(settings, message):

@@ -13,8 +13,9 @@ from tacit.core.errors import InputError
 from tacit.core.plain import to_json
 from tacit.datasets import load
 from tacit.recipes import Conditions, Published, Recipe, find_recipe, run_recipe
+from tacit.recipes.holding_out import hold_out
 from tacit.recipes.recipe import Configuration
-from tacit.recipes.running import FEATURES, TRAINING, hold_out, measure
+from tacit.recipes.running import FEATURES, TRAINING, measure
 from tacit.recipes.sweeping import find_subject, read_axes, run_sweep
 from tacit.training import PrincipalComponents
 from tacit.training import preparation as preparation_room

@@ -61,8 +61,11 @@ def quiet(*_):
 
 
 def test_a_result_says_that_it_has_no_guarantee():
-    result = run_recipe(SMALL, {}, Conditions(seeds=2), quiet)
+    told = []
+    result = run_recipe(SMALL, {}, Conditions(seeds=2), lambda *done: told.append(done))
     json.loads(to_json(result))
+    assert {epsilon for *_, epsilon, doing in told if doing == "training"} == {None}
+    assert result["knobs"] == {"steps": 30, "epsilon": None}
     assert (result["epsilon"], result["delta"], result["noise_multiplier"]) == (None, None, None)
     assert result["epsilon_by_accountant"] == {}
     assert result["statement"] == NO_GUARANTEE
@@ -121,5 +124,7 @@ def test_the_baseline_of_2016_has_the_papers_figure_and_no_knobs_of_privacy():
     private = ABADI.published_for(ABADI.with_settings({"epsilon": "8"}))
     assert (private.epsilon, private.accuracy) == (8.0, 0.97)
     for key, value in {"epsilon": "8", "noise": "4", "pca_noise": "7", "clip": "1", "delta": "1e-6"}.items():
-        with pytest.raises(InputError, match=r"setting=plain has no privacy\. Leave it out"):
+        with pytest.raises(InputError, match=r"means nothing in a setting without privacy\. Leave it out"):
             ABADI.check({"setting": "plain", key: value})
+    with pytest.raises(InputError, match="epsilon=2: means nothing"):  # also where it is the default
+        ABADI.check({"setting": "plain", "epsilon": "2"})

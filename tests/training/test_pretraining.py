@@ -231,11 +231,13 @@ def test_backbones_are_fixed_by_their_seed_alone():
 
 
 def test_what_is_no_prior_is_refused(tmp_path):
-    with pytest.raises(InputError, match="must be a folder that pretrain_on_noise wrote"):
+    with pytest.raises(InputError, match="holds no weights that are known to be public"):
         load_prior(tmp_path)
-    (tmp_path / "run.json").write_text('{"kind": "training"}')
-    with pytest.raises(InputError, match="kind"):
-        load_prior(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    for record, said in (('{"kind": "training"}', "kind"), ("[]", "no object"), ("{", "JSONDecodeError")):
+        (tmp_path / "run.json").write_text(record)
+        with pytest.raises(InputError, match=said):
+            load_prior(tmp_path)
 
 
 def test_weights_that_do_not_say_what_they_were_trained_on_are_no_prior(tmp_path):

@@ -10,7 +10,8 @@ its mean over the patterns, and given k inclusions it is at most the probability
 with :math:`\mu` the distance of one inclusion in standard deviations of the noise, and :math:`m_0` that of all that is
 released in any case. The same holds with the two distributions exchanged. Where noise is ample this is far from the
 truth, as it forgets that nobody sees who was included. Where it is so small that everybody sees it, it is close, and a
-grid of losses would need more points than there is memory.
+grid of losses would need more points than there is memory. Under replace-one it is no more than safe: two records are
+there compared as if both were included, twice as far apart.
 """
 
 import dataclasses
@@ -22,8 +23,9 @@ from scipy import special, stats
 
 _TAIL_SHARE = 1e-6  # of delta, for more inclusions than are looked at
 _FEW = 1e-12  # probability of fewer, which are counted as the fewest that are
-_ROUNDING = 1e-9  # of delta, far above that of the sums
-_SMALLEST = 1e-30  # delta that is told from zero
+_ROUNDING = 1e-9  # of delta, far above that of the probabilities and sums
+_CANCELLED = 1e-14  # of a distance, by which the argument of a tail may be off, and that times ten its tail
+_SMALLEST = 1e-300  # probability that is told from zero
 _HALVINGS = 60
 
 
@@ -46,12 +48,14 @@ class Inclusions:
     def delta(self, epsilon: float) -> float:
         """An upper bound on delta at ``epsilon``, which is not negative."""
         probabilities, distances, tail = self._counts(_SMALLEST)
-        return min(1.0, _delta(epsilon, probabilities, distances) + tail)
+        return min(1.0, (_delta(epsilon, probabilities, distances) + tail) * (1 + _rounding(distances)))
 
     def epsilon(self, delta: float) -> float:
         """An upper bound on epsilon at ``delta``; 0 < delta < 1."""
-        probabilities, distances, tail = self._counts(_TAIL_SHARE * delta)
-        allowed = delta * (1 - _ROUNDING) - tail
+        probabilities, distances, tail = self._counts(max(_TAIL_SHARE * delta, _SMALLEST))
+        allowed = delta * (1 - _rounding(distances)) - tail
+        if allowed <= 0:
+            return math.inf
         # Given the most inclusions, the loss stays below this but for a probability of delta.
         low, high = 0.0, float(distances[-1] ** 2 / 2 + distances[-1] * -special.ndtri(allowed))
         high = max(high, math.ulp(1.0))
@@ -78,6 +82,11 @@ class Inclusions:
         variance = mean * (1 - self.rate)
         below, above = math.sqrt(2 * mean * low), high / 3 + math.sqrt(high**2 / 9 + 2 * variance * high)
         return max(0, math.floor(mean - below)), min(self.steps, math.ceil(mean + above))
+
+
+def _rounding(distances: npt.NDArray[np.float64]) -> float:
+    """By which share of itself delta may come out too small, for tails beyond 1e-20."""
+    return _ROUNDING + 10 * _CANCELLED * float(distances[-1])
 
 
 def _delta(epsilon: float, probabilities: npt.NDArray[np.float64], distances: npt.NDArray[np.float64]) -> float:

@@ -24,7 +24,7 @@ _TRAINING = "training"
 class Move(Protocol):
     """Moves a progress bar."""
 
-    def __call__(self, model: int, step: int, steps: int, epsilon: float, doing: str = _TRAINING, /) -> None: ...
+    def __call__(self, model: int, step: int, steps: int, epsilon: float | None, doing: str = _TRAINING, /) -> None: ...
 
 
 class Interrupted(Exception):  # noqa: N818 - named as what it is
@@ -50,26 +50,30 @@ def print_table(title: str, headers: Iterable[str], rows: Iterable[Iterable[str]
 def training_bar(models: int) -> Iterator[Move]:
     """A progress bar with epsilon so far and the time left; yields the function that moves it.
 
-    The function takes the model's number, the steps done, how many steps it takes, epsilon so far, and what goes on
-    if it is not training: that leaves the bar where it is.
+    The function takes the model's number, the steps done, how many steps it takes, epsilon so far or None without a
+    guarantee, and what goes on if it is not training: that leaves the bar where it is.
     """
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("step {task.fields[step]}/{task.fields[steps]}"),
-        TextColumn("epsilon {task.fields[epsilon]:.3f}"),
+        TextColumn("{task.fields[spent]}"),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task(_TRAINING, total=models, step=0, steps="…", epsilon=0.0)
+        task = bar.add_task(_TRAINING, total=models, step=0, steps="…", spent=_spent(0.0))
 
-        def move(model: int, step: int, steps: int, epsilon: float, doing: str = _TRAINING) -> None:
+        def move(model: int, step: int, steps: int, epsilon: float | None, doing: str = _TRAINING) -> None:
             trains = doing == _TRAINING
             name = f"{doing} model {model + 1} of {models}" if trains and models > 1 else doing
             done = model + step / steps if trains else model
-            bar.update(task, description=name, completed=done, step=step, steps=steps, epsilon=epsilon)
+            bar.update(task, description=name, completed=done, step=step, steps=steps, spent=_spent(epsilon))
 
         yield move
+
+
+def _spent(epsilon: float | None) -> str:
+    return "without privacy" if epsilon is None else f"epsilon {epsilon:.3f}"

@@ -30,7 +30,7 @@ def sweep(  # noqa: PLR0913 - one parameter for each option
     smaller_lots: Annotated[
         int,
         typer.Option(
-            help="Lots and noise so many times smaller, with --held-out: as good to choose by, and as much cheaper."
+            help="Lots and noise so many times smaller, to choose by with --held-out: about as many times cheaper."
         ),
     ] = 1,
     device: Where = Device.AUTO,
@@ -70,7 +70,7 @@ def sweep(  # noqa: PLR0913 - one parameter for each option
     if chosen is None:
         _sweep(subject, axes, changes, conditions, smaller_lots, out_folder or Path("runs"), json)
     else:
-        if smaller_lots > 1:
+        if smaller_lots != 1:
             raise InputError(f"smaller_lots={smaller_lots}: is not for --private. Leave one of them out.")
         _select(subject, axes, changes, chosen, conditions, out_folder, json)
 

@@ -24,6 +24,7 @@ from tacit.core.errors import InputError
 from tacit.core.validation import check_choice
 from tacit.recipes.colour_images import DATASET
 from tacit.recipes.cropped_network import crop_and_flip, network
+from tacit.recipes.knob_rules import check_unchanged
 from tacit.recipes.knobs import nearest, with_given
 from tacit.recipes.public_convolutions import PublicConvolutions
 from tacit.recipes.recipe import DELTA, OWN, PUBLISHED, RECALIBRATED, Build, Configuration, Published, Recipe
@@ -85,6 +86,8 @@ def configure(knobs: Knobs) -> Configuration:
     if knobs.start == CIFAR100:
         start = PublicConvolutions(knobs.channels, knobs.hidden, knobs.public_steps)
         start.check()
+    else:
+        check_unchanged(knobs, ["public_steps"], f"start={RANDOM} takes none")
     return Configuration(
         dataset=DATASET,
         model=_model(knobs, start),

@@ -28,7 +28,6 @@ from tacit.clipping import PerLayer
 from tacit.core.errors import InputError
 from tacit.core.validation import check_choice
 from tacit.models import Upright
-from tacit.recipes.knob_rules import check_unchanged
 from tacit.recipes.recipe import DELTA, PLAIN, PUBLISHED, RECALIBRATED, Configuration, Published, Recipe, Schedule
 from tacit.training.preparation import PrincipalComponents
 
@@ -55,7 +54,6 @@ _LEVELS: Mapping[float, _Level] = {
     8.0: _Level(noise=2.0, pca_noise=4.0, epochs=200, gain=1.0, average=0.999),
 }
 _PLAIN = dataclasses.replace(_LEVELS[8.0], epochs=100)  # whose noise nothing draws
-_PRIVACY = ("epsilon", "noise_multiplier", "pca_noise", "clip", "delta")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,10 +134,8 @@ def _level(knobs: Knobs) -> _Level:
         raise InputError(
             f"noise_multiplier={knobs.noise_multiplier:g}: is found in the setting {RECALIBRATED}. Leave it out."
         )
-    if knobs.setting == PLAIN:
-        check_unchanged(knobs, _PRIVACY, f"setting={PLAIN} has no privacy")
-        level = _PLAIN
-    else:
+    level = _PLAIN
+    if knobs.setting != PLAIN:
         level = _LEVELS[max(epsilon for epsilon in _LEVELS if epsilon <= max(knobs.epsilon, min(_LEVELS)))]
     return _Level(
         noise=level.noise if knobs.noise_multiplier is None else knobs.noise_multiplier,

@@ -53,6 +53,8 @@ _POSITIVE = (
     *("noise_multiplier", "noise", "pca_noise", "preparation_noise", "gamma", "sigma", "threshold", "sigma_threshold"),
 )
 
+PRIVACY = ("epsilon", "delta", "clip", "bound", "noise_multiplier", "noise", "pca_noise", "preparation_noise")
+
 RULES: Mapping[str, Check] = {
     **dict.fromkeys(_COUNTS, check_count),
     **dict.fromkeys(_COUNTS_FROM_ZERO, _from_zero),
@@ -80,6 +82,13 @@ def check_unchanged(knobs: Any, names: Iterable[str], reason: str) -> None:
     for name in names:
         if getattr(knobs, name) != defaults[name]:
             raise InputError(f"{name}={getattr(knobs, name)!r}: {reason}. Leave it out.")
+
+
+def shown_knobs(knobs: Any, *, private: bool) -> dict[str, Any]:
+    """As a result shows them: without privacy, those that would bound or hide something are None."""
+    return {
+        name: value if private or name not in PRIVACY else None for name, value in dataclasses.asdict(knobs).items()
+    }
 
 
 def check_lot(batch_size: int, examples: int) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tacit.core.errors import InputError
 from tacit.core.validation import check_positive
-from tacit.recipes.knob_rules import check_knobs
+from tacit.recipes.knob_rules import PRIVACY, check_knobs
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -64,6 +64,13 @@ def changed(knobs: Any, settings: Mapping[str, str]) -> Any:
     altered = dataclasses.replace(knobs, **values)
     check_knobs(altered)
     return altered
+
+
+def refuse_privacy(settings: Mapping[str, str]) -> None:
+    """Raises an `InputError` where something was set that a run without privacy has not."""
+    for key, value in settings.items():
+        if full_name(key) in PRIVACY:
+            raise InputError(f"{key}={value}: means nothing in a setting without privacy. Leave it out.")
 
 
 def with_given(level: Record, knobs: Any) -> Record:

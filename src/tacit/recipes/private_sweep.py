@@ -99,6 +99,7 @@ def run_private_sweep(
         _check(axes, settings, conditions)
         combinations = combine(axes, settings)
         configurations = private_configurations(subject, combinations)
+        starts = [configuration.make_start(conditions.device, _untold) for configuration in configurations]
         data = configurations[0].load(conditions.device)
         shared = split_for_scoring(data)
         plan = plan_selection(configurations, len(shared.train), selection.budget, selection.trials)
@@ -130,9 +131,15 @@ def run_private_sweep(
         "delta": selection.budget.delta,
         "trials": selection.trials.describe(),
         "statement": str(plan.statement(winner.candidate)),
+        "public_start": starts[winner.candidate],
         "run": str(folder.path),
         **facts,
     }
+
+
+def _untold(done: int, steps: int) -> None:
+    """A start is public, and made before anything is spent; nobody watches."""
+    del done, steps
 
 
 def split_for_scoring(data: DataSet) -> DataSet:
@@ -243,6 +250,6 @@ def _record(
     }
 
 
-def _silent(model: int, step: int, steps: int, epsilon: float, doing: str) -> None:
+def _silent(model: int, step: int, steps: int, epsilon: float | None, doing: str) -> None:
     """No progress: whoever counts trials knows more than the guarantee covers."""
     del model, step, steps, epsilon, doing

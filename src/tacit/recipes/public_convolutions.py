@@ -7,7 +7,6 @@ as CIFAR-100 is public to whoever is protected, which nothing here can see.
 
 import dataclasses
 import hashlib
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from tacit.datasets.locating import cache_folder
 from tacit.recipes.cropped_network import convolutions, crop_and_flip, network
 from tacit.training.evaluation import classification_loss, evaluate
 from tacit.training.optimizers import schedule_factor
+from tacit.training.public_record import NOBODYS, read_public_record
 from tacit.training.run_folder import RunFolder, hardware, now, versions
 
 DATASET = "cifar100"
@@ -83,7 +83,7 @@ class PublicConvolutions:
             ) from error
 
     def make(self, device: torch.device, report: Report) -> None:
-        """Makes and keeps them on a device, unless they are kept; nothing random that others draw is moved by it."""
+        """Makes and keeps them on a device, unless they are kept; what others draw on the CPU is not moved by it."""
         if self.kept:
             return
         data = load(DATASET, download=False)
@@ -102,6 +102,7 @@ class PublicConvolutions:
         """The model with these convolutions, which train no more; its dense layers stay as they are."""
         if not self.kept:
             self.make(torch.device("cuda" if torch.cuda.is_available() else "cpu"), lambda *_: None)
+        self.record()  # refuses what is not known to be public
         part = convolutions(model)
         try:
             part.load_state_dict(load_file(self.folder / "model.safetensors"))
@@ -112,12 +113,15 @@ class PublicConvolutions:
 
     def record(self) -> dict[str, Any]:
         """Where they come from, as plain JSON values; the digest of the weights tells whether two runs shared them."""
-        try:
-            facts: dict[str, Any] = json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
-            weights = (self.folder / "model.safetensors").read_bytes()
-        except (OSError, ValueError) as error:
-            raise self._broken(error) from error
-        return {**facts, "weights_sha256": hashlib.sha256(weights).hexdigest()}
+        return read_public_record(self.folder, self._claims())
+
+    def _claims(self) -> dict[str, Any]:
+        return {
+            "kind": _KIND,
+            "dataset": DATASET,
+            "dataset_sha256": describe(DATASET).sha256,
+            "training": dataclasses.asdict(self),
+        }
 
     def _train(self, model: nn.Sequential, train: Split, report: Report) -> None:
         device = train.inputs.device
@@ -139,16 +143,13 @@ class PublicConvolutions:
 
     def _record(self, accuracy: float, seconds: float, device: torch.device) -> dict[str, Any]:
         return {
-            "kind": _KIND,
+            **self._claims(),
             "created": now(),
-            "dataset": DATASET,
-            "dataset_sha256": describe(DATASET).sha256,
-            "training": dataclasses.asdict(self),
             "accuracy": accuracy,
             "seconds": seconds,
             "hardware": hardware(device),
             "versions": versions(),
-            "private_data": "none",
+            "private_data": NOBODYS,
         }
 
     def _broken(self, error: Exception) -> InputError:

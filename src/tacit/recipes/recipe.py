@@ -15,7 +15,7 @@ from tacit.datasets.features import FeatureMap, Report
 from tacit.gradients.losses import LossFunction
 from tacit.plan import DPSGD, Preparation
 from tacit.recipes.knob_rules import check_lot
-from tacit.recipes.knobs import changed
+from tacit.recipes.knobs import changed, refuse_privacy
 from tacit.sampling import steps_for_epochs
 from tacit.training.evaluation import classification_loss
 from tacit.training.optimizers import OPTIMIZERS
@@ -150,6 +150,13 @@ class Configuration:
             preparations=self.preparations_for(examples),
         )
 
+    def make_start(self, device: torch.device, report: Report) -> dict[str, Any] | None:
+        """Makes the public start, where there is one, and says where it comes from."""
+        if self.start is None:
+            return None
+        self.start.make(device, report)
+        return dict(self.start.record())
+
     def with_smaller_lots(self, factor: int, examples: int) -> "Configuration":
         """A cheaper stand-in to choose by: lots and noise ``factor`` times smaller, as many steps, equal rates.
 
@@ -244,7 +251,10 @@ class Recipe:
         """The whole configuration with what ``--set`` says."""
         if self.configure is None:
             raise InputError(f"name={self.name!r}: runs by itself and has no sweeps. Use tacit recipe run --set.")
-        return self.configure(self.with_settings(settings))
+        configuration = self.configure(self.with_settings(settings))
+        if not configuration.private:
+            refuse_privacy(settings)
+        return configuration
 
     def check(self, settings: Mapping[str, str]) -> None:
         """Raises what is wrong with the settings, before anything is loaded."""

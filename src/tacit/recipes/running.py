@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -14,9 +13,10 @@ from tacit.core.errors import InputError
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_count
 from tacit.datasets import DataSet, Split
-from tacit.datasets.partition import public_uniforms
 from tacit.ledger import Account
 from tacit.plan import DPSGD
+from tacit.recipes.holding_out import hold_out
+from tacit.recipes.knob_rules import shown_knobs
 from tacit.recipes.phases import Phase, phases
 from tacit.recipes.plain import fit_plainly, guarantee_facts, prepare_plainly
 from tacit.recipes.recipe import Configuration, Recipe
@@ -28,13 +28,11 @@ from tacit.training.preparation import apply, prepare
 from tacit.training.run_folder import command_line, hardware, now, versions
 from tacit.training.threads import threads_for
 
-HELD_OUT = 5000
-
 FEATURES, PUBLIC, TRAINING = "features", "public start", "training"
 
-Progress = Callable[[int, int, int, float, str], None]
-"""Called now and then with the model's number, the steps done, how many it takes, epsilon so far, and what goes on:
-`FEATURES`, whose steps are inputs, `PUBLIC`, whose steps cost nothing, or `TRAINING`."""
+Progress = Callable[[int, int, int, float | None, str], None]
+"""Called now and then with the model's number, the steps done, how many it takes, epsilon so far (None without a
+guarantee), and what goes on: `FEATURES`, whose steps are inputs, `PUBLIC`, whose steps cost nothing, or `TRAINING`."""
 
 Curve = Mapping[int, float | None]
 """Epsilon at some steps; None without a guarantee."""
@@ -79,6 +77,7 @@ class Outcome:
     history: list[dict[str, Any]]
     engine: str
     measured_on: str
+    public_start: dict[str, Any] | None
 
     @property
     def mean(self) -> float:
@@ -115,9 +114,11 @@ def run_recipe(
     A configuration that is not private has None and nothing there, and a statement that says so.
     """
     knobs = recipe.with_settings(settings)
-    facts = {"name": recipe.name, "method": recipe.method, "source": recipe.source, "knobs": dataclasses.asdict(knobs)}
+    facts = {"name": recipe.name, "method": recipe.method, "source": recipe.source}
     if recipe.run is not None:
-        return {**facts, "dataset": recipe.dataset, **recipe.run(knobs, conditions, progress)}
+        found = recipe.run(knobs, conditions, progress)
+        private = found["epsilon"] is not None
+        return {**facts, "knobs": shown_knobs(knobs, private=private), "dataset": recipe.dataset, **found}
     configuration = recipe.configured(settings)
     started = time.perf_counter()
     outcome = measure(configuration, conditions, progress)
@@ -125,6 +126,7 @@ def run_recipe(
     plan = outcome.plan
     return {
         **facts,
+        "knobs": shown_knobs(knobs, private=configuration.private),
         "dataset": configuration.dataset,
         "published": None if published is None else published.accuracy,
         "published_epsilon": None if published is None else published.epsilon,
@@ -138,7 +140,7 @@ def run_recipe(
         "epsilons": {} if plan is None or recipe.epsilons is None else dict(recipe.epsilons(knobs, plan)),
         "steps": outcome.steps,
         "training": _training_facts(configuration),
-        "public_start": None if configuration.start is None else dict(configuration.start.record()),
+        "public_start": outcome.public_start,
         "seconds": time.perf_counter() - started,
         "seconds_a_seed": statistics.fmean(outcome.seconds),
         "history": outcome.history,
@@ -160,8 +162,7 @@ def provenance(conditions: Conditions) -> dict[str, Any]:
 
 def measure(configuration: Configuration, conditions: Conditions, progress: Progress) -> Outcome:
     """Trains and tests one configuration over all seeds; each seed takes noise of its own from the system."""
-    if configuration.start is not None:
-        configuration.start.make(conditions.device, lambda done, steps: progress(0, done, steps, 0.0, PUBLIC))
+    start = configuration.make_start(conditions.device, lambda done, steps: progress(0, done, steps, 0.0, PUBLIC))
     data = configuration.load(conditions.device, lambda done, inputs: progress(0, done, inputs, 0.0, FEATURES))
     if conditions.held_out:
         data = hold_out(data)
@@ -182,18 +183,7 @@ def measure(configuration: Configuration, conditions: Conditions, progress: Prog
         ]
         engine = trained.engine
     measured_on = f"{len(data.test)} held-out training examples" if conditions.held_out else "test set"
-    return Outcome(plan, steps, accuracies, seconds, history, engine, measured_on)
-
-
-def hold_out(data: DataSet) -> DataSet:
-    """The training split alone, `HELD_OUT` of its examples in the place of the test split: a public choice of rows.
-
-    At most a fifth of the examples are held out.
-    """
-    count = min(HELD_OUT, len(data.train) // 5)
-    order = np.argsort(public_uniforms(len(data.train)), kind="stable")
-    kept, held = np.sort(order[count:]), np.sort(order[:count])
-    return dataclasses.replace(data, train=Split(*data.train[kept]), test=Split(*data.train[held]))
+    return Outcome(plan, steps, accuracies, seconds, history, engine, measured_on, start)
 
 
 def train_model(
@@ -227,7 +217,7 @@ def train_model(
 
     def look(step: int) -> None:
         if step in curve:
-            progress(seed, step, steps, curve[step] or 0.0, TRAINING)
+            progress(seed, step, steps, curve[step], TRAINING)
             if step < steps:
                 accuracy = evaluate(model, test, data.task)
                 points.append(_point(seed, step, step * configuration.batch_size / len(train), curve, accuracy))

@@ -13,6 +13,7 @@ from tacit.core.validation import check_count
 from tacit.datasets import CATALOGUE, load
 from tacit.plan import DPSGD
 from tacit.recipes.catalogue import RECIPES
+from tacit.recipes.holding_out import examples_left
 from tacit.recipes.knob_rules import check_lot
 from tacit.recipes.knobs import split_setting
 from tacit.recipes.named_set import recipe_for
@@ -100,18 +101,19 @@ def run_sweep(
     configurations = private_configurations(subject, combinations)
     conditions = dataclasses.replace(conditions, points=_POINTS)
     examples = len(load(configurations[0].dataset).train)
+    left = examples_left(examples) if conditions.held_out else examples
     for configuration in configurations:  # all rows before the first is trained
-        check_lot(configuration.batch_size, examples)
+        check_lot(configuration.batch_size, left)
     _require(configurations, examples, conditions)
     full = [configuration.plan(examples) for configuration in configurations] if smaller_lots > 1 else []
     configurations = _stand_ins(configurations, examples, conditions, smaller_lots)
     rows: list[dict[str, Any]] = []
     plans: list[DPSGD] = []
-    measured_on = ""
+    measured_on, start = "", None
     for combination, configuration in zip(combinations, configurations, strict=True):
         first = len(plans) * conditions.seeds
         outcome = measure(configuration, conditions, _shifted(progress, first))
-        plan, measured_on = outcome.plan, outcome.measured_on
+        plan, measured_on, start = outcome.plan, outcome.measured_on, outcome.public_start
         if plan is None:
             raise AssertionError("rows of a sweep are private")
         plans.append(plan)
@@ -135,6 +137,7 @@ def run_sweep(
         "settings": dict(settings),
         "smaller_lots": smaller_lots,
         "measured_on": measured_on,
+        "public_start": start,
         "rows": rows,
         "epsilon_together": _together(plans, conditions.seeds),
         **provenance(conditions),

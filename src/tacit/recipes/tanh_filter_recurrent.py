@@ -26,10 +26,11 @@ from tacit.datasets import DataSet
 from tacit.datasets.adding import adding
 from tacit.models import SequenceReader
 from tacit.plan import DPSGD
+from tacit.recipes.holding_out import hold_out
 from tacit.recipes.knob_rules import check_knobs, check_lot, check_unchanged
 from tacit.recipes.plain import guarantee_facts, train_plainly
 from tacit.recipes.recipe import DELTA, PLAIN, Recipe
-from tacit.recipes.running import TRAINING, Conditions, Progress, hold_out, provenance
+from tacit.recipes.running import TRAINING, Conditions, Progress, provenance
 from tacit.training.evaluation import evaluate, regression_loss
 from tacit.training.fitting import fit
 
@@ -182,7 +183,7 @@ class _Watch:
         if step not in self._due:
             return
         spent = None if self._plan is None else self._plan.epsilon(step)
-        self._progress(self._seed, step, self._way.steps, spent or 0.0, TRAINING)
+        self._progress(self._seed, step, self._way.steps, spent, TRAINING)
         epochs = step * self._way.batch_size / len(self._data.train)
         score = explained(model, self._data)
         self.points.append({"seed": self._seed, "step": step, "epochs": epochs, "epsilon": spent, "accuracy": score})

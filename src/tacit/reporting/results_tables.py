@@ -61,8 +61,8 @@ def setting_of(row: Row) -> str:
     """The setting, on which inputs where a recipe has several, and what else the command has set but epsilon."""
     setting, inputs = row["knobs"].get("setting", "ours"), row["knobs"].get("inputs")
     others = [
-        f"{key.replace('_', ' ')} {value}"
-        for key, value in re.findall(r"--set (\w+)=(\S+)", row["command"])
+        f"{re.sub('[_-]', ' ', key)} {value}"
+        for key, value in re.findall(r"--set ([\w-]+)=(\S+)", row["command"])
         if key not in ("epsilon", "setting", "inputs")
     ]
     return ", ".join([setting, *([] if inputs is None else [inputs]), *others])

@@ -1,8 +1,6 @@
 """Priors from noise: a wide residual network that has seen random processes and nothing else."""
 
 import dataclasses
-import hashlib
-import json
 import time
 from pathlib import Path
 from typing import Any, Literal
@@ -16,12 +14,11 @@ from tacit.core.validation import check_choice
 from tacit.datasets.random_processes import RandomProcess, default_mixture
 from tacit.models.wide_resnet import Order, WideResNet, wide_resnet
 from tacit.training.pretraining import Pretraining, Progress, pretrain
+from tacit.training.public_record import NOBODYS, read_public_record
 from tacit.training.run_folder import RunFolder, hardware, now, versions
 
 _KIND = "noise-prior"
-_NOBODYS = "none"
-_CLAIMS = {"kind": _KIND, "private_data": _NOBODYS}
-_FACTS = ("backbone", "process", "learn", "training", "seconds")
+_CLAIMS = {"kind": _KIND, **dict.fromkeys(("backbone", "process", "learn", "training", "seconds"))}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,11 +114,11 @@ def load_prior(path: Path) -> WideResNet:
     Weights whose record does not say what they were trained on, and that it was nobody's data, are refused: a run that
     begins from them counts them as public.
     """
+    record = prior_facts(path)
     try:
-        record = _read_record(path)
         model = Backbone(**record["backbone"]).build(0)
         model.load_state_dict(load_file(path / "model.safetensors"))
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+    except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
         raise InputError(
             f"path={str(path)!r}: must be a folder that pretrain_on_noise wrote ({type(error).__name__}: {error}). "
             "Run it with out=."
@@ -131,17 +128,7 @@ def load_prior(path: Path) -> WideResNet:
 
 def prior_facts(path: Path) -> dict[str, Any]:
     """Where the prior in this folder came from: what `pretrain_on_noise` wrote about it, and the weights' digest."""
-    digest = hashlib.sha256((path / "model.safetensors").read_bytes()).hexdigest()
-    return {**_read_record(path), "weights_sha256": digest}
-
-
-def _read_record(path: Path) -> dict[str, Any]:
-    record: dict[str, Any] = json.loads((path / "run.json").read_text(encoding="utf-8"))
-    wrong = [name for name, value in _CLAIMS.items() if record.get(name) != value]
-    missing = [name for name in _FACTS if name not in record]
-    if wrong or missing:
-        raise KeyError(", ".join([*wrong, *missing]))
-    return record
+    return read_public_record(path, _CLAIMS)
 
 
 def _record(config: NoisePrior, loss: float, seconds: float, device: torch.device) -> dict[str, Any]:
@@ -156,5 +143,5 @@ def _record(config: NoisePrior, loss: float, seconds: float, device: torch.devic
         "seconds": seconds,
         "hardware": hardware(device),
         "versions": versions(),
-        "private_data": _NOBODYS,
+        "private_data": NOBODYS,
     }
