@@ -24,7 +24,7 @@ from tacit.recipes.noise_prior_cifar10 import SOURCE as PRIOR_SOURCE
 from tacit.recipes.noise_prior_cifar10 import NoiseStart, prior_folder
 from tacit.recipes.prepared_linear import Level, prepared_linear
 from tacit.recipes.recipe import DELTA, Configuration, Published, Recipe
-from tacit.recipes.tramer2021 import SOURCE
+from tacit.recipes.tramer2021 import SOURCE, published_figure
 
 _LEVELS: Mapping[float, Level] = {  # learning rates are those for features of length 1
     1.0: Level(batch_size=16384, steps=200, learning_rate=160.0, preparation_noise=20.0),
@@ -82,7 +82,7 @@ def _recipe(name: str, title: str, source: str, features: str, published: tuple[
 
 
 RECIPES = (
-    _recipe("scatter", "ScatterNet", SOURCE, "scattering", (Published(3.0, 0.670, "rdp", "on the original images"),)),
+    _recipe("scatter", "ScatterNet", SOURCE, "scattering", (published_figure(DATASET, 0.670),)),
     _recipe("filters", "ScatterNet, random filters", f"Our own line, after {SOURCE}", "scattering,filters"),
     _recipe("noise", "ScatterNet, noise prior", f"Our own line, after {PRIOR_SOURCE}", "scattering,leaves,network"),
 )

@@ -16,9 +16,9 @@ from tacit.models.scatternet import opponent_scattering, scatter_cnn
 from tacit.recipes.colour_images import DATASET, half_precision_loss
 from tacit.recipes.knobs import nearest, with_given
 from tacit.recipes.prepared_linear import Level
-from tacit.recipes.recipe import DELTA, Configuration, Published, Recipe
+from tacit.recipes.recipe import DELTA, Configuration, Recipe
 from tacit.recipes.scatter_linear import centred_and_whitened
-from tacit.recipes.tramer2021 import SOURCE
+from tacit.recipes.tramer2021 import SOURCE, published_figure
 from tacit.training.optimizers import schedule_factor
 
 
@@ -105,5 +105,5 @@ RECIPE = Recipe(
     dataset=DATASET,
     knobs=Knobs(),
     configure=configure,
-    published=(Published(3.0, 0.693, "rdp", "on the original images"),),
+    published=(published_figure(DATASET, 0.693),),
 )

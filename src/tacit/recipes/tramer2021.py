@@ -58,9 +58,14 @@ class PaperRun:
     @property
     def published(self) -> Published:
         """What the paper says came out."""
-        images = ", on the original images" if self.dataset == COLOUR else ""
-        note = f"Tramèr and Boneh; fixed lots accounted as Poisson sampled{images}"
-        return Published(EPSILON, self.accuracy, "rdp", note)
+        return published_figure(self.dataset, self.accuracy)
+
+
+def published_figure(dataset: str, accuracy: float) -> Published:
+    """A figure of the paper on a data set, with what a reader must know of it."""
+    images = ", on the original images" if dataset == COLOUR else ""
+    note = f"Tramèr and Boneh; fixed lots accounted as Poisson sampled{images}"
+    return Published(EPSILON, accuracy, "rdp", note)
 
 
 @dataclasses.dataclass(frozen=True)
