@@ -81,13 +81,22 @@ def test_ordinary_epsilons_are_those_of_the_losses(monkeypatch):
     assert not asked
 
 
-def test_the_bound_is_for_one_sampled_kind_and_whatever_is_on_all_records():
+def test_the_bound_is_for_sampled_gaussians_and_whatever_is_on_all_records():
     one, other = dpsgd_event(0.01, 0.001, 10), dpsgd_event(0.02, 0.001, 10)
-    look = dp_event.GaussianDpEvent(2.0)
+    look, laplace = dp_event.GaussianDpEvent(2.0), dp_event.LaplaceDpEvent(2.0)
 
     def inclusions(*events):
         return PLD._losses(dp_event.ComposedDpEvent(list(events)), Neighbours.ADD_REMOVE).inclusions
 
-    assert inclusions(one) == Inclusions(10, 0.01, pytest.approx(1e6))
-    assert inclusions(one, look) == Inclusions(10, 0.01, pytest.approx(1e6), 0.25)
-    assert inclusions(one, other) is None
+    first, second = Inclusions(10, 0.01, pytest.approx(1e6)), Inclusions(10, 0.02, pytest.approx(1e6))
+    assert inclusions(one) == (first,)
+    assert inclusions(one, look) == (Inclusions(10, 0.01, pytest.approx(1e6), 0.25),)
+    assert inclusions(one, other) == (first, second)
+    assert inclusions(one, laplace) == ()
+
+
+def test_several_tiny_noises_cost_no_more_than_their_sum():
+    events = [dpsgd_event(256 / 50_000, 1.1 / (c * math.sqrt(30_000)), 390) for c in (1, 2, 4)]
+    together = PLD.epsilon(dp_event.ComposedDpEvent(events), 1e-5, Neighbours.ADD_REMOVE)
+    each = [PLD.epsilon(event, 1e-5 / 3, Neighbours.ADD_REMOVE) for event in events]
+    assert max(each) < together <= sum(each) * (1 + 1e-3)  # alone, the grid may be a little lower

@@ -157,6 +157,37 @@ def test_everything_is_charged_before_the_first_trial(subject, account, tmp_path
     assert not (tmp_path / "run").exists()
 
 
+class Start:
+    """A public start that notes what was spent when it was made, or cannot be made."""
+
+    def __init__(self, account, fails=False):
+        self.account, self.fails, self.spent = account, fails, []
+
+    def make(self, device, report):
+        self.spent.append(self.account.spent())
+        if self.fails:
+            raise InputError("start: cannot be made.")
+
+    def record(self):
+        return {"weights_sha256": "0"}
+
+
+def from_start(subject, start):
+    return dataclasses.replace(
+        subject, configure=lambda knobs: dataclasses.replace(subject.configure(knobs), start=start)
+    )
+
+
+def test_public_starts_are_made_before_anything_is_charged(subject, account, tmp_path):
+    with pytest.raises(InputError, match="cannot be made"):
+        swept(from_start(subject, Start(account, fails=True)), account, tmp_path / "run")
+    assert not account.entries()
+    start = Start(account)
+    result = swept(from_start(subject, start), account, tmp_path / "run")
+    assert start.spent == [0.0, 0.0]
+    assert result["public_start"] == {"weights_sha256": "0"}
+
+
 def test_the_trials_of_a_selection_are_not_charged_again(subject, account, tmp_path):
     result = swept(subject, account, tmp_path / "run")
     assert len(account.entries()) == 1

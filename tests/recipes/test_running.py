@@ -6,15 +6,14 @@ import json
 import numpy as np
 import pytest
 import torch
+from small_recipe import MODERATE, small_configuration, small_recipe
 from torch import nn
 
-from tacit.clipping import Flat
 from tacit.core.errors import InputError
 from tacit.core.plain import to_json
 from tacit.datasets import load
-from tacit.recipes import Conditions, Published, Recipe, find_recipe, run_recipe
+from tacit.recipes import Conditions, find_recipe, run_recipe
 from tacit.recipes.holding_out import hold_out
-from tacit.recipes.recipe import Configuration
 from tacit.recipes.running import FEATURES, TRAINING, measure
 from tacit.recipes.sweeping import find_subject, read_axes, run_sweep
 from tacit.training import PrincipalComponents
@@ -30,28 +29,12 @@ class Knobs:
 
 
 def configure(knobs):
-    return Configuration(
-        dataset="digits",
-        model=lambda shape, classes: nn.Linear(shape[0], classes),
-        batch_size=100,
-        steps=knobs.steps,
-        clipping=Flat(1.0),
-        learning_rate=0.5,
-        epsilon=knobs.epsilon,
-        preparations=(PrincipalComponents(30, knobs.pca_noise),),
+    return small_configuration(
+        steps=knobs.steps, epsilon=knobs.epsilon, preparations=(PrincipalComponents(30, knobs.pca_noise),)
     )
 
 
-SMALL = Recipe(
-    name="small",
-    title="small",
-    method="PCA + linear",
-    source="nobody",
-    dataset="digits",
-    knobs=Knobs(),
-    configure=configure,
-    published=(Published(3.0, 0.5, "moments"),),
-)
+SMALL = small_recipe(Knobs(), configure, (MODERATE,))
 
 
 def quiet(*_):
@@ -170,6 +153,24 @@ def test_a_sweep_over_smaller_lots_says_what_it_stands_for():
         run_sweep(SMALL, axes, {}, Conditions(), quiet, smaller_lots=2)
     with pytest.raises(InputError, match="smaller_lots=0"):
         run_sweep(SMALL, axes, {}, held_out, quiet, smaller_lots=0)
+
+
+def test_results_and_sweeps_say_where_a_start_came_from():
+    class Start:
+        made = 0
+
+        def make(self, device, report):
+            self.made += 1
+
+        def record(self):
+            return {"weights_sha256": str(self.made)}
+
+    start = Start()
+    recipe = dataclasses.replace(SMALL, configure=lambda knobs: dataclasses.replace(configure(knobs), start=start))
+    assert run_recipe(recipe, {}, Conditions(), quiet)["public_start"] == {"weights_sha256": "1"}
+    swept = run_sweep(recipe, read_axes(["steps=2,3"]), {}, Conditions(), quiet)
+    assert swept["public_start"] == {"weights_sha256": "3"}
+    assert run_recipe(SMALL, {}, Conditions(), quiet)["public_start"] is None
 
 
 def test_sweep_of_a_data_set_starts_from_its_defaults():

@@ -6,17 +6,17 @@ import json
 import pytest
 import torch
 import torch.nn.functional as F
+from small_recipe import MODERATE, small_configuration, small_recipe
 from torch import nn
 
-from tacit.clipping import Flat
 from tacit.core.errors import InputError
 from tacit.core.plain import to_json
 from tacit.core.privacy import Budget
 from tacit.datasets import Split, load
 from tacit.ledger import Ledger
-from tacit.recipes import RECIPES, Conditions, Published, Recipe, run_recipe
-from tacit.recipes.plain import NO_GUARANTEE, prepare_plainly, train_plainly
-from tacit.recipes.recipe import Configuration
+from tacit.recipes import RECIPES, Conditions, Published, run_recipe
+from tacit.recipes.guarantee import NO_GUARANTEE
+from tacit.recipes.plain import prepare_plainly, train_plainly
 from tacit.recipes.sweeping import read_axes, run_sweep
 from tacit.training import PrincipalComponents
 from tacit.training.evaluation import classification_loss
@@ -31,29 +31,11 @@ class Knobs:
 
 
 def configure(knobs):
-    return Configuration(
-        dataset="digits",
-        model=lambda shape, classes: nn.Linear(shape[0], classes),
-        batch_size=100,
-        steps=knobs.steps,
-        clipping=Flat(1.0),
-        learning_rate=0.5,
-        average=0.9,
-        preparations=lambda examples: (PrincipalComponents(30, 20.0, whitening=0.5),),
-        private=False,
-    )
+    preparations = (PrincipalComponents(30, 20.0, whitening=0.5),)
+    return small_configuration(steps=knobs.steps, average=0.9, preparations=lambda _: preparations, private=False)
 
 
-SMALL = Recipe(
-    name="small",
-    title="small",
-    method="PCA + linear",
-    source="nobody",
-    dataset="digits",
-    knobs=Knobs(),
-    configure=configure,
-    published=(Published(3.0, 0.5, "moments"), Published(None, 0.9, "none")),
-)
+SMALL = small_recipe(Knobs(), configure, (MODERATE, Published(None, 0.9, "none")))
 
 
 def quiet(*_):

@@ -12,6 +12,7 @@ bound by the number of inclusions is closer (`tacit.accounting.inclusions`), and
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 
 from dp_accounting import DpEvent
 
@@ -19,7 +20,7 @@ from tacit.accounting import dominating
 from tacit.accounting.conversion import gaussian_delta, gaussian_epsilon
 from tacit.accounting.dominating import DominatingPair
 from tacit.accounting.event_pairs import dominating_pair
-from tacit.accounting.events import as_sampled_gaussian, event_key, flatten
+from tacit.accounting.events import SampledGaussian, as_sampled_gaussian, event_key, flatten
 from tacit.accounting.inclusions import Inclusions
 from tacit.accounting.privacy_curve import PrivacyCurve
 from tacit.accounting.relations import contributions_moved
@@ -56,7 +57,7 @@ class _Losses:
     pairs: tuple[DominatingPair, ...]
     counts: tuple[int, ...]
     is_private: bool
-    inclusions: Inclusions | None
+    inclusions: tuple[Inclusions, ...]
 
     @property
     def is_exact(self) -> bool:
@@ -74,10 +75,10 @@ class _Losses:
         return 0.0 if self.gaussian_noise == math.inf else gaussian_delta(self.gaussian_noise, epsilon)
 
     def lower_epsilon(self, found: float, delta: float) -> float:
-        """The bound that was found, or that by inclusions where it is lower."""
-        if found < _LARGE or self.is_exact or self.inclusions is None:
+        """The bound that was found, or that by inclusions where it is lower; several kinds of noise add up."""
+        if found < _LARGE or self.is_exact or not self.inclusions:
             return found
-        return min(found, self.inclusions.epsilon(delta))
+        return min(found, sum(kind.epsilon(delta / len(self.inclusions)) for kind in self.inclusions))
 
     def removed(self) -> PrivacyCurve:
         """The curve for a record removed."""
@@ -148,11 +149,21 @@ def _losses(composition: _Composition) -> _Losses:
             counts.append(count)
             sampled.append(plain)
     noise = math.inf if precision == 0 else precision**-0.5
-    inclusions = None
-    if len(sampled) == 1 and sampled[0] is not None and sampled[0].noise_multiplier > 0:
-        moved = contributions_moved(composition.neighbours) / sampled[0].noise_multiplier
-        inclusions = Inclusions(counts[0], sampled[0].sampling_rate, moved**2, precision)
+    inclusions = _inclusions(sampled, counts, precision, contributions_moved(composition.neighbours))
     return _Losses(noise, tuple(pairs), tuple(counts), is_private, inclusions)
+
+
+def _inclusions(
+    sampled: Sequence[SampledGaussian | None], counts: Sequence[int], always: float, moved: int
+) -> tuple[Inclusions, ...]:
+    """One for each kind, the first with what is on all records; none where anything else is among them."""
+    found: list[Inclusions] = []
+    for kind, count in zip(sampled, counts, strict=True):
+        if kind is None or kind.noise_multiplier == 0:
+            return ()
+        precision = (moved / kind.noise_multiplier) ** 2
+        found.append(Inclusions(count, kind.sampling_rate, precision, 0.0 if found else always))
+    return tuple(found)
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
@@ -179,6 +190,6 @@ def _delta(composition: _Composition, epsilon: float) -> float:
     if losses.is_exact:
         return losses.exact_delta(epsilon)
     found = max(curve.delta(epsilon) for curve in (losses.removed(), losses.added()) if curve is not None)
-    if epsilon < _LARGE or losses.inclusions is None:
+    if epsilon < _LARGE or len(losses.inclusions) != 1:
         return found
-    return min(found, losses.inclusions.delta(epsilon))
+    return min(found, losses.inclusions[0].delta(epsilon))

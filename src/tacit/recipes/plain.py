@@ -1,48 +1,23 @@
 """Training without any privacy: the baselines that private figures are compared with.
 
 Nothing here clips, adds noise or spends a budget. What comes out depends on every record as it is, and has no
-guarantee: `guarantee_facts` says so in results.
+guarantee, which results say (`tacit.recipes.guarantee`).
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tacit.accounting import epsilon_by_accountant, event_to_json
 from tacit.datasets import Split
 from tacit.gradients.losses import LossFunction
-from tacit.plan import DPSGD, Preparation
+from tacit.plan import Preparation
 from tacit.recipes.recipe import Configuration
 from tacit.training.averaging import WeightAverage
 from tacit.training.fitting import Callback
 from tacit.training.optimizers import make_optimizer
 from tacit.training.preparation import apply
 from tacit.training.threads import threads_for
-
-NO_GUARANTEE = "No guarantee: trained without noise."
-
-
-def guarantee_facts(plan: DPSGD | None) -> dict[str, Any]:
-    """What a result says of its privacy, as plain JSON values; without a plan ``epsilon`` is None: there is none."""
-    if plan is None:
-        return {
-            "epsilon": None,
-            "delta": None,
-            "epsilon_by_accountant": {},
-            "noise_multiplier": None,
-            "statement": NO_GUARANTEE,
-        }
-    return {
-        "epsilon": plan.epsilon(),
-        "delta": plan.delta,
-        "epsilon_by_accountant": epsilon_by_accountant(plan.event(), plan.delta, plan.neighbours),
-        "noise_multiplier": plan.noise_multiplier,
-        "plan": plan.to_dict(),
-        "event": event_to_json(plan.event()),
-        "statement": str(plan.statement()),
-    }
 
 
 def prepare_plainly(preparations: Sequence[Preparation], inputs: Tensor) -> nn.Sequential:

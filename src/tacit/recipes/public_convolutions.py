@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
 from tacit.core.errors import InputError
 from tacit.core.plain import to_json
@@ -23,6 +23,7 @@ from tacit.datasets import Split, describe, load, locate_or_fetch
 from tacit.datasets.features import Report
 from tacit.datasets.locating import cache_folder
 from tacit.recipes.cropped_network import convolutions, crop_and_flip, network
+from tacit.recipes.plain import train_plainly
 from tacit.training.evaluation import classification_loss, evaluate
 from tacit.training.optimizers import schedule_factor
 from tacit.training.public_record import NOBODYS, read_public_record
@@ -124,22 +125,29 @@ class PublicConvolutions:
         }
 
     def _train(self, model: nn.Sequential, train: Split, report: Report) -> None:
-        device = train.inputs.device
-        generator = torch.Generator(device).manual_seed(self.seed)
-        augment = crop_and_flip(generator)
+        augment = crop_and_flip(torch.Generator(train.inputs.device).manual_seed(self.seed))
         optimizer = torch.optim.SGD(
             model.parameters(), self.learning_rate, momentum=_MOMENTUM, weight_decay=self.weight_decay
         )
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule_factor("cosine", self.steps))
-        for step in range(1, self.steps + 1):
-            rows = torch.randint(len(train), (self.batch_size,), generator=generator, device=device)
-            loss = classification_loss(model, *augment(*train[rows])).mean()
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            schedule.step()
+
+        def loss_fn(model: nn.Module, images: Tensor, targets: Tensor) -> Tensor:
+            return classification_loss(model, *augment(images, targets))
+
+        def tell(step: int, _: nn.Module) -> None:
             if step % max(1, self.steps // _REPORTS) == 0:
                 report(step, self.steps)
+
+        train_plainly(
+            model,
+            loss_fn,
+            train,
+            batch_size=self.batch_size,
+            steps=self.steps,
+            optimizer=optimizer,
+            seed=self.seed,
+            scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, schedule_factor("cosine", self.steps)),
+            callbacks=[tell],
+        )
 
     def _record(self, accuracy: float, seconds: float, device: torch.device) -> dict[str, Any]:
         return {

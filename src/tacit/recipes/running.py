@@ -15,10 +15,11 @@ from tacit.core.validation import check_count
 from tacit.datasets import DataSet, Split
 from tacit.ledger import Account
 from tacit.plan import DPSGD
+from tacit.recipes.guarantee import guarantee_facts
 from tacit.recipes.holding_out import hold_out
 from tacit.recipes.knob_rules import shown_knobs
 from tacit.recipes.phases import Phase, phases
-from tacit.recipes.plain import fit_plainly, guarantee_facts, prepare_plainly
+from tacit.recipes.plain import fit_plainly, prepare_plainly
 from tacit.recipes.recipe import Configuration, Recipe
 from tacit.training.evaluation import evaluate
 from tacit.training.execution import Execution

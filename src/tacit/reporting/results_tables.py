@@ -1,7 +1,7 @@
 """The tables of the results page: what was measured on a data set, beside what was published."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tacit.reporting.rendering import moment
@@ -23,38 +23,34 @@ def results_table(rows: Sequence[Row], notes: Notes) -> str:
 
 def beside_table(rows: Sequence[Row]) -> str:
     """Other figures of the same models, and of the same rows without privacy."""
-    told = [row for row in rows if row.get("beside")]
-    if not told:
-        return ""
-    names = list(dict.fromkeys(name for row in told for name in row["beside"]))
-    cells = (
-        [
-            f"[{row['method']}, {setting_of(row)}]({row['file']})",
-            f"{100 * row['measured']:.2f}",
-            *(f"{100 * row['beside'][name]:.2f}" if name in row["beside"] else "–" for name in names),
-        ]
-        for row in told
-    )
-    return f"Beside the accuracy:\n\n{table(('method', 'measured', *names), cells)}"
+    names, cells = _told(rows, "beside", lambda value: f"{100 * value:.2f}")
+    return f"Beside the accuracy:\n\n{table(('method', 'measured', *names), cells)}" if cells else ""
 
 
 def epsilons_table(rows: Sequence[Row]) -> str:
     """What else epsilon was said to be, beside the figure that it was said of."""
-    told = [row for row in rows if row.get("epsilons")]
-    if not told:
+    names, cells = _told(rows, "epsilons", lambda value: f"{value:,.4g}")
+    if not cells:
         return ""
-    names = list(dict.fromkeys(name for row in told for name in row["epsilons"]))
-    cells = (
+    own = (_epsilon(row) for row in rows if row.get("epsilons"))
+    headers = ("method", "measured", *(f"epsilon, {name}" for name in names), "epsilon of this row")
+    lines = ([*line, epsilon] for line, epsilon in zip(cells, own, strict=True))
+    return f"Epsilons that were, or could be, said of the same noise:\n\n{table(headers, lines)}"
+
+
+def _told(rows: Sequence[Row], field: str, shown: Callable[[float], str]) -> tuple[list[str], list[list[str]]]:
+    """The names in a field of numbers by name, and a line for each row that has it: method, measured, the numbers."""
+    told = [row for row in rows if row.get(field)]
+    names = list(dict.fromkeys(name for row in told for name in row[field]))
+    cells = [
         [
             f"[{row['method']}, {setting_of(row)}]({row['file']})",
             f"{100 * row['measured']:.2f}",
-            *(f"{row['epsilons'][name]:,.4g}" if name in row["epsilons"] else "–" for name in names),
-            _epsilon(row),
+            *(shown(row[field][name]) if name in row[field] else "–" for name in names),
         ]
         for row in told
-    )
-    headers = ("method", "measured", *(f"epsilon, {name}" for name in names), "epsilon of this row")
-    return f"Epsilons that were, or could be, said of the same noise:\n\n{table(headers, cells)}"
+    ]
+    return names, cells
 
 
 def setting_of(row: Row) -> str:
