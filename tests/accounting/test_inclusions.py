@@ -95,6 +95,22 @@ def test_the_bound_is_for_sampled_gaussians_and_whatever_is_on_all_records():
     assert inclusions(one, laplace) == ()
 
 
+@pytest.mark.parametrize(
+    ("neighbours", "moved"), [(Neighbours.ADD_REMOVE, 1), (Neighbours.REPLACE_ONE, 2), (Neighbours.ZERO_OUT, 1)]
+)
+def test_a_replaced_record_moves_twice_as_far(neighbours, moved):
+    (bound,) = PLD._losses(dpsgd_event(0.01, 0.001, 10), neighbours).inclusions
+    assert bound.precision == pytest.approx(moved**2 * 1e6)
+
+
+def test_several_kinds_share_delta():
+    events = [dpsgd_event(0.005, noise, 390) for noise in (1e-4, 2e-4)]
+    kinds = [Inclusions(390, 0.005, noise**-2) for noise in (1e-4, 2e-4)]
+    together = PLD.epsilon(dp_event.ComposedDpEvent(events), 1e-5, Neighbours.ADD_REMOVE)
+    assert together == pytest.approx(sum(kind.epsilon(5e-6) for kind in kinds), rel=1e-12)
+    assert together > sum(kind.epsilon(1e-5) for kind in kinds) * (1 + 1e-6)
+
+
 def test_several_tiny_noises_cost_no_more_than_their_sum():
     events = [dpsgd_event(256 / 50_000, 1.1 / (c * math.sqrt(30_000)), 390) for c in (1, 2, 4)]
     together = PLD.epsilon(dp_event.ComposedDpEvent(events), 1e-5, Neighbours.ADD_REMOVE)
