@@ -15,6 +15,9 @@ from tacit.gradients.tidying import without_layout_copies
 
 SUM = torch.ops.aten.sum.dim_IntList
 BACKWARD = torch.ops.aten.native_group_norm_backward.default
+VAR_MEAN = torch.ops.aten.var_mean.correction
+LAYER_NORM = torch.ops.aten.native_layer_norm.default
+RSQRT = torch.ops.aten.rsqrt.default
 
 
 def traced(function: Callable[..., object], *inputs: Tensor) -> GraphModule:
@@ -74,3 +77,72 @@ def test_what_was_changed_in_between_is_not_the_same() -> None:
     graph = traced(before_and_after, values, keep)
     share_sums(graph)
     torch.testing.assert_close(graph(values, keep), torch.where(keep, 0.0, (values + 1).sum(1)))
+
+
+def test_values_that_are_cast_twice_are_cast_once() -> None:
+    """As under autocast, where a normalisation casts for itself what its weight's gradient casts again."""
+    torch.manual_seed(0)
+    x, g, weight = torch.randn(3, 4, 5, 6).bfloat16(), torch.randn(3, 4, 5, 6), torch.randn(4)
+
+    def function(x: Tensor, g: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_(True)
+            (dx,) = torch.autograd.grad(F.group_norm(leaf.float(), 2, weight, weight), leaf, g)
+        with torch.no_grad():
+            return dx, (g * leaf.float()).reshape(3, 4, 30).sum(2)
+
+    graph = traced(function, x, g, weight)
+    share_sums(graph)
+    assert count(graph, SUM) == 4
+    for found, expected in zip(graph(x, g, weight), function(x, g, weight), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(("groups", "eps", "left"), [(2, 1e-5, 0), (4, 1e-5, 1), (2, 1e-3, 1)])
+def test_statistics_of_group_norm_are_those_of_the_forward_pass(groups: int, eps: float, left: int) -> None:
+    x = 3 + torch.randn(3, 4, 5, 6)
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y = F.group_norm(x, 2)
+        spread, mean = torch.var_mean(x.reshape(len(x), groups, 4 // groups, -1), dim=(2, 3), correction=0)
+        return y, mean, torch.rsqrt(spread + eps)
+
+    graph = traced(function, x)
+    share_sums(graph)
+    assert (count(graph, VAR_MEAN), count(graph, RSQRT)) == (left, left)
+    for found, expected in zip(graph(x), function(x), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(("eps", "left"), [(1e-5, 1), (1e-3, 2)])
+def test_layer_norm_is_taken_again_from_its_statistics(eps: float, left: int) -> None:
+    x, weight = 3 + torch.randn(3, 4, 6), torch.randn(6)
+
+    def function(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        return F.layer_norm(x, [6], weight, weight), F.layer_norm(x, [6], eps=eps)
+
+    graph = traced(function, x, weight)
+    share_sums(graph)
+    assert count(graph, LAYER_NORM) == left
+    for found, expected in zip(graph(x, weight), function(x, weight), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_statistics_of_values_that_changed_are_taken_anew() -> None:
+    keep, values = torch.tensor([True, False, True]), torch.randn(3, 4)
+
+    def before_and_after(values: Tensor, keep: Tensor) -> Tensor:
+        mine = values + 1
+        return F.layer_norm(mine, [4]) - F.layer_norm(zero_rows_(mine, keep), [4])
+
+    graph = traced(before_and_after, values, keep)
+    share_sums(graph)
+    assert count(graph, LAYER_NORM) == 2
+    torch.testing.assert_close(graph(values, keep), before_and_after(values.clone(), keep))
+
+
+def test_half_precision_keeps_its_own_statistics() -> None:
+    x = torch.randn(3, 4, 6).bfloat16()
+    graph = traced(lambda x: (F.layer_norm(x, [6], x[0, 0], x[0, 0]), F.layer_norm(x, [6])), x)
+    share_sums(graph)
+    assert count(graph, LAYER_NORM) == 2

@@ -1,10 +1,12 @@
-"""Sums that two parts of a traced graph take, taken once.
+"""What two parts of a traced graph compute, computed once: sums, and the statistics of normalisation.
 
 GroupNorm's backward pass adds up g and g x over the positions of every channel, and so does the gradient of its weight
-and bias for every example. As one operation the former hides its sums; written out, the two are the same nodes.
+and bias for every example. As one operation the former hides its sums; written out, the two are the same nodes. Means
+and deviations, which the gradient of a normalisation's weight needs again, are still there from the forward pass.
 """
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,16 +14,18 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
 _aten = torch.ops.aten
-_BACKWARD = _aten.native_group_norm_backward.default
-_MERGED = (_aten.mul.Tensor, _aten.reshape.default, _aten.sum.dim_IntList)
+_BACKWARD, _VAR_MEAN = _aten.native_group_norm_backward.default, _aten.var_mean.correction
+_GROUP_NORM, _LAYER_NORM = _aten.native_group_norm.default, _aten.native_layer_norm.default
+_MERGED = (_aten._to_copy.default, _aten.mul.Tensor, _aten.reshape.default, _aten.sum.dim_IntList)
 
 
 def share_sums(graph: GraphModule) -> None:
-    """Writes GroupNorm's backward pass out in the graph and merges what is then there twice."""
+    """Writes GroupNorm's backward pass out in the graph, merges what is then there twice, and reuses statistics."""
     for node in [node for node in graph.graph.nodes if node.target is _BACKWARD]:
         if _can_be_written_out(node):
             _write_out(graph.graph, node)
     _merge(graph.graph)
+    _reuse_statistics(graph.graph)
     graph.graph.eliminate_dead_code()
     graph.recompile()
 
@@ -29,10 +33,12 @@ def share_sums(graph: GraphModule) -> None:
 def _can_be_written_out(node: Node) -> bool:
     """Only the input's gradient is asked for, and nothing is of half precision."""
     arguments: Sequence[Any] = node.args
-    values = [argument.meta.get("val") for argument in arguments[:4]]
-    return list(arguments[9]) == [True, False, False] and all(
-        isinstance(value, Tensor) and value.dtype == torch.float32 for value in values
-    )
+    return list(arguments[9]) == [True, False, False] and all(map(_is_single, arguments[:4]))
+
+
+def _is_single(node: Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, Tensor) and value.dtype == torch.float32
 
 
 def _write_out(graph: Graph, node: Node) -> None:
@@ -80,14 +86,72 @@ def _write_out(graph: Graph, node: Node) -> None:
     graph.erase_node(node)
 
 
-def _merge(graph: Graph) -> None:
-    """One node for all that do the same, up to the first that changes its arguments."""
-    seen: dict[str, Node] = {}
+def _before_changes(graph: Graph) -> Iterator[Node]:
+    """The nodes up to the first that changes its arguments: until then, what reads the same values is the same."""
     for node in list(graph.nodes):
         if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
             return
+        yield node
+
+
+def _merge(graph: Graph) -> None:
+    """One node for all that do the same."""
+    seen: dict[str, Node] = {}
+    for node in _before_changes(graph):
         if node.target in _MERGED:
             same = seen.setdefault(repr((node.target, node.args, node.kwargs)), node)
             if same is not node:
-                node.replace_all_uses_with(same)
-                graph.erase_node(node)
+                _replace(node, same)
+
+
+def _reuse_statistics(graph: Graph) -> None:
+    """Takes means and deviations from the first normalisation of the same float32 values."""
+    firsts: dict[tuple[Any, ...], Node] = {}
+    for node in _before_changes(graph):
+        arguments: Sequence[Any] = node.args
+        if node.target is _GROUP_NORM and _is_single(arguments[0]):
+            firsts.setdefault((arguments[0], arguments[6]), node)
+        elif node.target is _LAYER_NORM and _is_single(arguments[0]):
+            first = firsts.setdefault((arguments[0], tuple(arguments[1]), arguments[4]), node)
+            if first is not node and arguments[2] is None:
+                _normalise_by(graph, first, node)
+        elif node.target is _VAR_MEAN and arguments[0].target is _aten.reshape.default:
+            values, shape = arguments[0].args
+            norm = firsts.get((values, shape[1]))
+            if norm is not None and len(shape) == 4 and arguments[1] == [2, 3] and node.kwargs == {"correction": 0}:
+                _take_statistics(graph, norm, node)
+
+
+def _statistics(graph: Graph, norm: Node) -> tuple[Node, Node]:
+    """The mean, and one over the deviation."""
+    with graph.inserting_after(norm):
+        mean, inverse = (graph.call_function(operator.getitem, (norm, which)) for which in (1, 2))
+    return mean, inverse
+
+
+def _normalise_by(graph: Graph, first: Node, again: Node) -> None:
+    """LayerNorm without weights, by the statistics of the first one."""
+    mean, inverse = _statistics(graph, first)
+    with graph.inserting_before(again):
+        centred = graph.call_function(_aten.sub.Tensor, (again.args[0], mean))
+        found = graph.call_function(_aten.mul.Tensor, (centred, inverse))
+    for user in list(again.users):
+        if user.args[1] == 0:
+            _replace(user, found)
+
+
+def _take_statistics(graph: Graph, norm: Node, again: Node) -> None:
+    """Mean and variance of GroupNorm's groups; the variance only where one over the deviation is made of it."""
+    mean, inverse = _statistics(graph, norm)
+    for user in list(again.users):
+        if user.args[1] == 1:
+            _replace(user, mean)
+            continue
+        raised = [each for each in user.users if each.target is _aten.add.Tensor and each.args == (user, norm.args[7])]
+        for root in [root for each in raised for root in each.users if root.target is _aten.rsqrt.default]:
+            _replace(root, inverse)
+
+
+def _replace(node: Node, found: Node) -> None:
+    node.replace_all_uses_with(found)
+    node.graph.erase_node(node)
