@@ -17,7 +17,7 @@ from tacit.pate import settings
 from tacit.pate.experiment import run_pate
 from tacit.pate.students import Perceptron, RunningTargets, SelfTraining, StudentEnsemble
 from tacit.recipes import RECIPES, pate_images, run_recipe
-from tacit.recipes.running import Conditions
+from tacit.recipes.conditions import Conditions
 
 
 def quiet(*_: object) -> None:

@@ -19,9 +19,9 @@ from tacit.datasets import Split, load
 from tacit.ledger import Ledger
 from tacit.mechanisms import DiscreteGaussian
 from tacit.recipes import Conditions, Selection, private_sweep, read_axes, run_private_sweep
+from tacit.recipes.measuring import Trained
 from tacit.recipes.named_set import recipe_for
 from tacit.recipes.private_sweep import select, split_for_scoring
-from tacit.recipes.running import Trained
 from tacit.recipes.selection_plan import SelectionPlan, plan_selection
 from tacit.training import RunFolder
 

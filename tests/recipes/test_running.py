@@ -13,8 +13,9 @@ from tacit.core.errors import InputError
 from tacit.core.plain import to_json
 from tacit.datasets import load
 from tacit.recipes import Conditions, find_recipe, run_recipe
+from tacit.recipes.conditions import FEATURES, TRAINING
 from tacit.recipes.holding_out import hold_out
-from tacit.recipes.running import FEATURES, TRAINING, measure
+from tacit.recipes.measuring import measure
 from tacit.recipes.sweeping import find_subject, read_axes, run_sweep
 from tacit.training import PrincipalComponents
 from tacit.training import preparation as preparation_room
@@ -84,7 +85,7 @@ def test_every_seed_prepares_anew(monkeypatch):
         seen.append(transform[0].directions)
         return transform
 
-    monkeypatch.setattr("tacit.recipes.running.prepare", counted)
+    monkeypatch.setattr("tacit.recipes.measuring.prepare", counted)
     run_recipe(SMALL, {}, Conditions(seeds=2), quiet)
     assert len(seen) == 2
     assert not torch.equal(*seen)

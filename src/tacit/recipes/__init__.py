@@ -3,6 +3,7 @@
 from tacit.recipes.catalogue import RECIPES as RECIPES
 from tacit.recipes.catalogue import find_recipe as find_recipe
 from tacit.recipes.catalogue import published_figures as published_figures
+from tacit.recipes.conditions import Conditions as Conditions
 from tacit.recipes.knobs import split_settings as split_settings
 from tacit.recipes.private_sweep import Selection as Selection
 from tacit.recipes.private_sweep import run_private_sweep as run_private_sweep
@@ -11,7 +12,6 @@ from tacit.recipes.recipe import Published as Published
 from tacit.recipes.recipe import Recipe as Recipe
 from tacit.recipes.results import read_results as read_results
 from tacit.recipes.results import write_result as write_result
-from tacit.recipes.running import Conditions as Conditions
 from tacit.recipes.running import run_recipe as run_recipe
 from tacit.recipes.sweeping import Axis as Axis
 from tacit.recipes.sweeping import find_subject as find_subject

@@ -30,11 +30,11 @@ from tacit.datasets import DataSet, load_table, read_schema
 from tacit.datasets.tables import BooleanColumn, CategoryColumn, Schema
 from tacit.datasets.tables.census import census_file
 from tacit.plan import DPSGD
+from tacit.recipes.conditions import TRAINING, Conditions, Progress, provenance
 from tacit.recipes.guarantee import guarantee_facts
 from tacit.recipes.holding_out import hold_out
 from tacit.recipes.knob_rules import check_lot
 from tacit.recipes.recipe import DELTA, Recipe
-from tacit.recipes.running import TRAINING, Conditions, Progress, provenance
 from tacit.training.evaluation import classification_loss, evaluate
 from tacit.training.fitting import fit
 from tacit.training.optimizers import make_optimizer

@@ -6,7 +6,7 @@ import functools
 from torch import nn
 
 from tacit import models
-from tacit.datasets import CATALOGUE, DataSet, load
+from tacit.datasets import CATALOGUE, load
 from tacit.plan import DEFAULT_EPSILON, default_delta
 from tacit.recipes.recipe import Configuration, Recipe
 from tacit.training import Settings, default_settings
@@ -38,25 +38,25 @@ _BUDGET = ("epsilon", "noise_multiplier", "delta")
 def recipe_for(dataset: str) -> Recipe:
     """How ``tacit train DATASET`` trains, as a recipe without a published figure."""
     data = load(dataset)
+    defaults = default_settings(data)
     return Recipe(
         name=dataset,
         title=f"tacit train {dataset}",
-        method=default_settings(data).model,
+        method=defaults.model,
         source=CATALOGUE[dataset].homepage,
         dataset=dataset,
         knobs=Knobs(),
-        configure=functools.partial(_configure, data),
+        configure=functools.partial(_configure, dataset, defaults, len(data.train)),
     )
 
 
-def _configure(data: DataSet, knobs: Knobs) -> Configuration:
+def _configure(dataset: str, defaults: Settings, examples: int, knobs: Knobs) -> Configuration:
     changes = {name: value for name, value in dataclasses.asdict(knobs).items() if name not in _BUDGET}
-    settings = default_settings(data).changed(**changes)
-    examples = len(data.train)
+    settings = defaults.changed(**changes)
     steps = settings.steps_for(examples)
     given = knobs.epsilon is not None or knobs.noise_multiplier is not None
     return Configuration(
-        dataset=data.name,
+        dataset=dataset,
         model=functools.partial(_build, settings),
         batch_size=settings.batch_size,
         steps=steps,

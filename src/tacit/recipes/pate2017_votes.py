@@ -34,11 +34,11 @@ from tacit.pate.public_features import PublicFeatures
 from tacit.pate.settings import fixed_features
 from tacit.pate.voters import Classroom, Shares, TeacherVoters, linear_voters
 from tacit.pate.votes import Votes
+from tacit.recipes.conditions import FEATURES, TRAINING, Conditions, Progress, provenance
 from tacit.recipes.holding_out import hold_out
 from tacit.recipes.knob_rules import check_knobs
 from tacit.recipes.pate_images import BY_MOMENTS, PATE_2017
 from tacit.recipes.recipe import DELTA, Published, Recipe
-from tacit.recipes.running import FEATURES, TRAINING, Conditions, Progress, provenance
 
 _DATASET = "mnist"
 _PAIR = {100: 2.04, 1000: 8.03}  # questions, and what they cost

@@ -21,9 +21,9 @@ from tacit.pate.experiment import STAGES, PateResult, run_pate, terms_for
 from tacit.pate.plan import Pate
 from tacit.pate.record import pate_statement
 from tacit.pate.settings import ENSEMBLE, Choices, pate_settings
+from tacit.recipes.conditions import TRAINING, Conditions, Progress, provenance
 from tacit.recipes.holding_out import hold_out
 from tacit.recipes.recipe import DELTA, Published, Recipe
-from tacit.recipes.running import TRAINING, Conditions, Progress, provenance
 
 PATE_2017 = (
     "Papernot et al., Semi-supervised Knowledge Transfer for Deep Learning from Private Training Data, ICLR 2017"

@@ -15,9 +15,10 @@ from tacit.core.validation import check_choice, check_open_unit, check_positive
 from tacit.datasets import DataSet, Split
 from tacit.datasets.partition import public_uniforms
 from tacit.mechanisms.trial_count import draw_candidate, draw_trial_count
+from tacit.recipes.conditions import Conditions, provenance
 from tacit.recipes.knobs import full_name
+from tacit.recipes.measuring import Trained, train_model
 from tacit.recipes.recipe import DELTA, Configuration, Recipe
-from tacit.recipes.running import Conditions, Trained, provenance, train_model
 from tacit.recipes.selection_plan import ACCOUNTANT, SelectionPlan, plan_selection
 from tacit.recipes.sweeping import Axis, combine, private_configurations
 from tacit.training.evaluation import evaluate

@@ -13,12 +13,13 @@ from tacit.core.validation import check_count
 from tacit.datasets import CATALOGUE, load
 from tacit.plan import DPSGD
 from tacit.recipes.catalogue import RECIPES
+from tacit.recipes.conditions import Conditions, Progress, provenance
 from tacit.recipes.holding_out import examples_left
 from tacit.recipes.knob_rules import check_lot
 from tacit.recipes.knobs import split_setting
+from tacit.recipes.measuring import measure
 from tacit.recipes.named_set import recipe_for
 from tacit.recipes.recipe import PLAIN, Configuration, Recipe
-from tacit.recipes.running import Conditions, Progress, measure, provenance
 
 _POINTS = 4  # a row shows its end alone; this much moves the progress bar
 

@@ -26,12 +26,12 @@ from tacit.datasets import DataSet
 from tacit.datasets.adding import adding
 from tacit.models import SequenceReader
 from tacit.plan import DPSGD
+from tacit.recipes.conditions import TRAINING, Conditions, Progress, provenance
 from tacit.recipes.guarantee import guarantee_facts
 from tacit.recipes.holding_out import hold_out
 from tacit.recipes.knob_rules import check_knobs, check_lot, check_unchanged
 from tacit.recipes.plain import train_plainly
 from tacit.recipes.recipe import DELTA, PLAIN, Recipe
-from tacit.recipes.running import TRAINING, Conditions, Progress, provenance
 from tacit.training.evaluation import evaluate, regression_loss
 from tacit.training.fitting import fit
 

@@ -1,0 +1,54 @@
+"""How recipes are run, apart from what they are, and who is told on the way."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tacit.core.validation import check_count
+from tacit.ledger import Account
+from tacit.training.execution import Execution
+from tacit.training.run_folder import command_line, hardware, now, versions
+
+FEATURES, PUBLIC, TRAINING = "features", "public start", "training"
+
+Progress = Callable[[int, int, int, float | None, str], None]
+"""Called now and then with the model's number, the steps done, how many it takes, epsilon so far (None without a
+guarantee), and what goes on: `FEATURES`, whose steps are inputs, `PUBLIC`, whose steps cost nothing, or `TRAINING`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Conditions:
+    """How a recipe is run, apart from what it is.
+
+    Attributes:
+        seeds: how many independent models.
+        held_out: whether `HELD_OUT` training examples are kept from training and measured on, in place of the test set.
+            Whatever is chosen must be chosen so.
+        device: where.
+        execution: how fast.
+        points: at how many steps epsilon and accuracy are looked at on the way.
+        account: where the budget comes from; every model of every seed is charged by itself.
+    """
+
+    seeds: int = 1
+    held_out: bool = False
+    device: torch.device = dataclasses.field(default_factory=lambda: torch.device("cpu"))
+    execution: Execution = dataclasses.field(default_factory=Execution)
+    points: int = 20
+    account: Account | None = None
+
+    def __post_init__(self) -> None:
+        check_count("seeds", self.seeds)
+
+
+def provenance(conditions: Conditions) -> dict[str, Any]:
+    """Where a figure comes from."""
+    return {
+        "seeds": conditions.seeds,
+        "hardware": hardware(conditions.device),
+        "versions": versions(),
+        "command": command_line(),
+        "date": now(),
+    }

@@ -1,0 +1,200 @@
+"""Trains and tests one configuration over several seeds."""
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from tacit.core.errors import InputError
+from tacit.core.randomness import Randomness
+from tacit.datasets import DataSet, Split
+from tacit.plan import DPSGD
+from tacit.recipes.conditions import FEATURES, PUBLIC, TRAINING, Conditions, Progress
+from tacit.recipes.holding_out import hold_out
+from tacit.recipes.phases import Phase, phases
+from tacit.recipes.plain import fit_plainly, prepare_plainly
+from tacit.recipes.recipe import Configuration
+from tacit.training.evaluation import evaluate
+from tacit.training.fitting import fit
+from tacit.training.optimizers import make_optimizer
+from tacit.training.preparation import apply, prepare
+from tacit.training.threads import threads_for
+
+Curve = Mapping[int, float | None]
+"""Epsilon at some steps; None without a guarantee."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What several seeds of one configuration gave; accuracies are fractions, of the last iterate or its average.
+
+    Without a plan there is no guarantee.
+    """
+
+    plan: DPSGD | None
+    steps: int
+    accuracies: list[float]
+    seconds: list[float]
+    history: list[dict[str, Any]]
+    engine: str
+    measured_on: str
+    public_start: dict[str, Any] | None
+
+    @property
+    def mean(self) -> float:
+        """Over the seeds."""
+        return statistics.fmean(self.accuracies)
+
+    @property
+    def std(self) -> float | None:
+        """Over the seeds, of a sample; None for a single one."""
+        return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """One model, with the public map that private preparations put before it, and what was seen on the way."""
+
+    model: nn.Module
+    transform: nn.Sequential
+    points: list[dict[str, Any]]
+    engine: str
+
+    def seen(self, split: Split) -> Split:
+        """Examples as the model sees them."""
+        return _through(self.transform, split)
+
+
+def measure(configuration: Configuration, conditions: Conditions, progress: Progress) -> Outcome:
+    """Trains and tests one configuration over all seeds; each seed takes noise of its own from the system."""
+    start = configuration.make_start(conditions.device, lambda done, steps: progress(0, done, steps, 0.0, PUBLIC))
+    data = configuration.load(conditions.device, lambda done, inputs: progress(0, done, inputs, 0.0, FEATURES))
+    if conditions.held_out:
+        data = hold_out(data)
+    examples = len(data.train)
+    plan, steps = configuration.plan(examples) if configuration.private else None, configuration.steps_for(examples)
+    if plan is None and conditions.account is not None:
+        raise InputError("account: no budget pays for training without noise. Leave it out, or take a private setting.")
+    curve = _curve(plan, steps, conditions.points)
+    accuracies, seconds, history, engine = [], [], [], ""
+    for seed in range(conditions.seeds):
+        started = time.perf_counter()
+        trained = train_model(configuration, data, plan, seed, conditions, curve, progress)
+        accuracies.append(evaluate(trained.model, trained.seen(data.test), data.task))
+        seconds.append(time.perf_counter() - started)
+        history += [
+            *trained.points,
+            _point(seed, steps, steps * configuration.batch_size / examples, curve, accuracies[-1]),
+        ]
+        engine = trained.engine
+    measured_on = f"{len(data.test)} held-out training examples" if conditions.held_out else "test set"
+    return Outcome(plan, steps, accuracies, seconds, history, engine, measured_on, start)
+
+
+def train_model(
+    configuration: Configuration,
+    data: DataSet,
+    plan: DPSGD | None,
+    seed: int,
+    conditions: Conditions,
+    curve: Curve,
+    progress: Progress,
+) -> Trained:
+    """Trains one model on ``data.train``; accuracies on the way are on ``data.test``, at the steps of the curve.
+
+    Args:
+        configuration, data, plan: what, on what, and with which guarantee; without a plan there is none.
+        seed: of the initial weights; noise and sampling have a source of their own.
+        conditions: how.
+        curve: epsilon at the steps that are looked at.
+        progress: told of these steps.
+    """
+    randomness, run, inputs = Randomness(), f"{configuration.dataset}, seed {seed}", data.train.inputs
+    if plan is None:
+        transform = prepare_plainly(configuration.preparations_for(len(data.train)), inputs)
+    else:
+        transform = prepare(plan, inputs, account=conditions.account, run=run, randomness=randomness)
+    train, test = _through(transform, data.train), _through(transform, data.test)
+    torch.manual_seed(seed)
+    model = configuration.model(tuple(train.inputs.shape[1:]), data.classes).to(conditions.device)
+    points: list[dict[str, Any]] = []
+    steps = configuration.steps_for(len(train))
+
+    def look(step: int) -> None:
+        if step in curve:
+            progress(seed, step, steps, curve[step], TRAINING)
+            if step < steps:
+                accuracy = evaluate(model, test, data.task)
+                points.append(_point(seed, step, step * configuration.batch_size / len(train), curve, accuracy))
+
+    if plan is None:
+        engine = fit_plainly(configuration, model, train, seed, look)
+    else:
+        engine = _fit(configuration, model, train, plan, seed, conditions, randomness, run, look)
+    return Trained(model, transform, points, engine)
+
+
+def _fit(
+    configuration: Configuration,
+    model: nn.Module,
+    train: Split,
+    plan: DPSGD,
+    seed: int,
+    conditions: Conditions,
+    randomness: Randomness,
+    run: str,
+    look: Callable[[int], None],
+) -> str:
+    """All phases of the plan; the engine of the last one."""
+    engine = ""
+    for phase in phases(configuration, model, train, plan, seed, conditions.execution):
+
+        def after_step(step: int, _: nn.Module, before: int = phase.steps_before) -> None:
+            look(step + before)
+
+        optimizer = _optimizer(configuration, phase)
+        with threads_for(phase.network, configuration.batch_size):
+            engine = fit(
+                phase.network,
+                configuration.loss,
+                phase.records,
+                phase.plan,
+                optimizer=optimizer,
+                scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, phase.schedule),
+                average_decay=configuration.average,
+                account=conditions.account,
+                run=run,
+                randomness=randomness,
+                execution=phase.execution,
+                callbacks=[after_step],
+            ).engine
+    return engine
+
+
+def _through(transform: nn.Sequential, split: Split) -> Split:
+    return Split(apply(transform, split.inputs), split.targets) if len(transform) else split
+
+
+def _optimizer(configuration: Configuration, phase: Phase) -> torch.optim.Optimizer:
+    plan = phase.plan
+    bound = plan.clipping.bind({name: p.numel() for name, p in phase.network.named_parameters()}).total
+    return make_optimizer(
+        configuration.optimizer,
+        phase.network.parameters(),
+        phase.learning_rate,
+        noise_scale=plan.noise_multiplier * bound / plan.expected_batch_size,
+    )
+
+
+def _curve(plan: DPSGD | None, steps: int, points: int) -> dict[int, float | None]:
+    """Epsilon at the steps that are looked at."""
+    looked_at = sorted({max(1, round(steps * k / points)) for k in range(1, points + 1)})
+    return {step: None if plan is None else plan.epsilon(step) for step in looked_at}
+
+
+def _point(seed: int, step: int, epochs: float, curve: Curve, accuracy: float) -> dict[str, Any]:
+    return {"seed": seed, "step": step, "epochs": epochs, "epsilon": curve[step], "accuracy": accuracy}
