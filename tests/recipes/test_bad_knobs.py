@@ -87,14 +87,14 @@ def test_a_lot_is_no_larger_than_the_training_set():
     ],
 )
 def test_a_sweep_refuses_every_row_before_it_trains_one(over, settings, message, monkeypatch):
-    monkeypatch.setattr("tacit.recipes.sweeping.measure", None)
+    monkeypatch.setattr("tacit.recipes.sweeping.measure_points", None)
     with pytest.raises(InputError) as refused:
         run_sweep(find_subject("digits"), read_axes([over]), settings, Conditions(), quiet)
     assert message in str(refused.value)
 
 
 def test_a_held_out_sweep_refuses_lots_beyond_what_is_left(monkeypatch):
-    monkeypatch.setattr("tacit.recipes.sweeping.measure", None)
+    monkeypatch.setattr("tacit.recipes.sweeping.measure_points", None)
     axes = read_axes(["batch_size=64,1300"])
     with pytest.raises(InputError, match="batch_size=1300: must be at most the 1151 examples"):
         run_sweep(find_subject("digits"), axes, {}, Conditions(held_out=True), quiet)

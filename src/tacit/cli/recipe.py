@@ -17,6 +17,7 @@ _INDENT = " " * 4
 
 Settings = Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE, such as epsilon=2; several times.")]
 Seeds = Annotated[int, typer.Option(help="How many independent models, for a mean and a spread.")]
+Jobs = Annotated[int, typer.Option(help="How many models train at a time, each in a process of its own.")]
 HeldOut = Annotated[
     bool,
     typer.Option("--held-out", help="Measure on 5,000 held-out training examples: whatever is chosen is chosen so."),
@@ -57,6 +58,7 @@ def run(
     settings: Settings = None,
     seeds: Seeds = 1,
     held_out: HeldOut = False,
+    jobs: Jobs = 1,
     device: Where = Device.AUTO,
     out_folder: Out = None,
     json: Json = False,
@@ -66,7 +68,7 @@ def run(
 
     recipe, changes = find_recipe(name), split_settings("--set", settings or [])
     recipe.check(changes)
-    conditions = conditions_for(seeds, held_out, device)
+    conditions = conditions_for(seeds, held_out, device, jobs)
     with training_bar(seeds) as move:
         result = run_recipe(recipe, changes, conditions, move)
     if out_folder is not None:
@@ -95,14 +97,14 @@ def page(
     out.print(str(written), markup=False)
 
 
-def conditions_for(seeds: int, held_out: bool, device: Device) -> "Conditions":
+def conditions_for(seeds: int, held_out: bool, device: Device, jobs: int) -> "Conditions":
     """How to run it. On a CPU nothing is compiled: the compiler would take a core from runs of a few minutes."""
     from tacit.recipes import Conditions
     from tacit.training import Execution
 
     where = find_device(device)
     execution = Execution(compile=None if where.type == "cuda" else False)
-    return Conditions(seeds=seeds, held_out=held_out, device=where, execution=execution)
+    return Conditions(seeds=seeds, held_out=held_out, device=where, execution=execution, jobs=jobs)
 
 
 def _figure(accuracy: float, epsilon: float | None, word: str = "") -> str:

@@ -10,7 +10,7 @@ import typer
 
 from tacit.cli.console import Json, err, out, print_json, print_table, training_bar
 from tacit.cli.devices import Device
-from tacit.cli.recipe import HeldOut, Seeds, Settings, Where, conditions_for
+from tacit.cli.recipe import HeldOut, Jobs, Seeds, Settings, Where, conditions_for
 from tacit.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def sweep(  # noqa: PLR0913 - one parameter for each option
             help="Lots and noise so many times smaller, to choose by with --held-out: about as many times cheaper."
         ),
     ] = 1,
+    jobs: Jobs = 1,
     device: Where = Device.AUTO,
     ledger: Annotated[str | None, typer.Option(help="The ledger that pays; every model spends.")] = None,
     out_folder: Annotated[
@@ -66,7 +67,7 @@ def sweep(  # noqa: PLR0913 - one parameter for each option
     chosen = Selection.read(private, epsilon=epsilon, delta=delta, mean_trials=trials, stopping=stopping)
     subject = find_subject(dataset)
     account = None if ledger is None else Ledger.open(ledger).account(subject.dataset)
-    conditions = dataclasses.replace(conditions_for(seeds, held_out, device), account=account)
+    conditions = dataclasses.replace(conditions_for(seeds, held_out, device, jobs), account=account)
     if chosen is None:
         _sweep(subject, axes, changes, conditions, smaller_lots, out_folder or Path("runs"), json)
     else:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from tacit.core.errors import InputError
 from tacit.core.validation import check_count
 from tacit.ledger import Account
 from tacit.training.execution import Execution
@@ -30,6 +31,7 @@ class Conditions:
         execution: how fast.
         points: at how many steps epsilon and accuracy are looked at on the way.
         account: where the budget comes from; every model of every seed is charged by itself.
+        jobs: how many models at most train at a time, each in a process of its own; 1 trains all of them in this one.
     """
 
     seeds: int = 1
@@ -38,15 +40,22 @@ class Conditions:
     execution: Execution = dataclasses.field(default_factory=Execution)
     points: int = 20
     account: Account | None = None
+    jobs: int = 1
 
     def __post_init__(self) -> None:
         check_count("seeds", self.seeds)
+        if check_count("jobs", self.jobs) > 1 and self.account is not None:
+            raise InputError(
+                f"jobs={self.jobs}: models that an account pays for are trained one after another. Leave out jobs, or "
+                "the ledger."
+            )
 
 
 def provenance(conditions: Conditions) -> dict[str, Any]:
     """Where a figure comes from."""
     return {
         "seeds": conditions.seeds,
+        "jobs": conditions.jobs,
         "hardware": hardware(conditions.device),
         "versions": versions(),
         "command": command_line(),

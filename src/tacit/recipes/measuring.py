@@ -69,8 +69,13 @@ class Trained:
         return _through(self.transform, split)
 
 
-def measure(configuration: Configuration, conditions: Conditions, progress: Progress) -> Outcome:
-    """Trains and tests one configuration over all seeds; each seed takes noise of its own from the system."""
+def measure(
+    configuration: Configuration, conditions: Conditions, progress: Progress, *, first_seed: int = 0
+) -> Outcome:
+    """Trains and tests one configuration over all seeds; each seed takes noise of its own from the system.
+
+    Seeds are counted from ``first_seed``, so that several processes may share them.
+    """
     start = configuration.make_start(conditions.device, lambda done, steps: progress(0, done, steps, 0.0, PUBLIC))
     data = configuration.load(conditions.device, lambda done, inputs: progress(0, done, inputs, 0.0, FEATURES))
     if conditions.held_out:
@@ -81,7 +86,7 @@ def measure(configuration: Configuration, conditions: Conditions, progress: Prog
         raise InputError("account: no budget pays for training without noise. Leave it out, or take a private setting.")
     curve = _curve(plan, steps, conditions.points)
     accuracies, seconds, history, engine = [], [], [], ""
-    for seed in range(conditions.seeds):
+    for seed in range(first_seed, first_seed + conditions.seeds):
         started = time.perf_counter()
         trained = train_model(configuration, data, plan, seed, conditions, curve, progress)
         accuracies.append(evaluate(trained.model, trained.seen(data.test), data.task))

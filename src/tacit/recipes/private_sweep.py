@@ -198,6 +198,10 @@ def _check(axes: Sequence[Axis], settings: Mapping[str, str], conditions: Condit
             f"seeds={conditions.seeds}, held_out={conditions.held_out}: a private sweep returns one model and always "
             "chooses on held-out examples. Leave out --seeds and --held-out."
         )
+    if conditions.jobs != 1:
+        raise InputError(
+            f"jobs={conditions.jobs}: a private sweep trains its trials one after another. Leave out --jobs."
+        )
 
 
 def _charge(plan: SelectionPlan, conditions: Conditions, run: str) -> None:

@@ -5,10 +5,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from tacit.core.errors import InputError
 from tacit.recipes.conditions import Conditions, Progress, provenance
 from tacit.recipes.guarantee import guarantee_facts
 from tacit.recipes.knob_rules import shown_knobs
-from tacit.recipes.measuring import measure
+from tacit.recipes.many_models import Point, measure_points
 from tacit.recipes.recipe import Configuration, Recipe
 
 
@@ -24,12 +25,14 @@ def run_recipe(
     knobs = recipe.with_settings(settings)
     facts = {"name": recipe.name, "method": recipe.method, "source": recipe.source}
     if recipe.run is not None:
+        if conditions.jobs > 1:
+            raise InputError(f"jobs={conditions.jobs}: {recipe.name} runs by itself, in one process. Leave out jobs.")
         found = recipe.run(knobs, conditions, progress)
         private = found["epsilon"] is not None
         return {**facts, "knobs": shown_knobs(knobs, private=private), "dataset": recipe.dataset, **found}
     configuration = recipe.configured(settings)
     started = time.perf_counter()
-    outcome = measure(configuration, conditions, progress)
+    (outcome,) = measure_points([Point(configuration, recipe, settings)], conditions, progress)
     published = recipe.published_for(knobs, private=configuration.private)
     plan = outcome.plan
     return {

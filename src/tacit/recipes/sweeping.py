@@ -17,7 +17,7 @@ from tacit.recipes.conditions import Conditions, Progress, provenance
 from tacit.recipes.holding_out import examples_left
 from tacit.recipes.knob_rules import check_lot
 from tacit.recipes.knobs import split_setting
-from tacit.recipes.measuring import measure
+from tacit.recipes.many_models import Point, measure_points
 from tacit.recipes.named_set import recipe_for
 from tacit.recipes.recipe import PLAIN, Configuration, Recipe
 
@@ -108,13 +108,15 @@ def run_sweep(
     _require(configurations, examples, conditions)
     full = [configuration.plan(examples) for configuration in configurations] if smaller_lots > 1 else []
     configurations = _stand_ins(configurations, examples, conditions, smaller_lots)
+    points = [
+        Point(configuration, subject, combination, smaller_lots)
+        for combination, configuration in zip(combinations, configurations, strict=True)
+    ]
+    outcomes = measure_points(points, conditions, progress)
     rows: list[dict[str, Any]] = []
     plans: list[DPSGD] = []
-    measured_on, start = "", None
-    for combination, configuration in zip(combinations, configurations, strict=True):
-        first = len(plans) * conditions.seeds
-        outcome = measure(configuration, conditions, _shifted(progress, first))
-        plan, measured_on, start = outcome.plan, outcome.measured_on, outcome.public_start
+    for combination, outcome in zip(combinations, outcomes, strict=True):
+        plan = outcome.plan
         if plan is None:
             raise AssertionError("rows of a sweep are private")
         plans.append(plan)
@@ -137,8 +139,8 @@ def run_sweep(
         "over": [dataclasses.asdict(axis) for axis in axes],
         "settings": dict(settings),
         "smaller_lots": smaller_lots,
-        "measured_on": measured_on,
-        "public_start": start,
+        "measured_on": outcomes[-1].measured_on,
+        "public_start": outcomes[-1].public_start,
         "rows": rows,
         "epsilon_together": _together(plans, conditions.seeds),
         **provenance(conditions),
@@ -177,11 +179,6 @@ def _require(configurations: Sequence[Configuration], examples: int, conditions:
     plans = [configuration.plan(examples) for configuration in configurations]
     everything = ComposedDpEvent([plan.event() for plan in plans for _ in range(conditions.seeds)])
     account.require(everything, neighbours=plans[0].neighbours, unit=plans[0].unit)
-
-
-def _shifted(progress: Progress, first: int) -> Progress:
-    """Models are counted over all rows."""
-    return lambda model, step, steps, spent, doing: progress(first + model, step, steps, spent, doing)
 
 
 def _together(plans: Sequence[DPSGD], seeds: int) -> float:
