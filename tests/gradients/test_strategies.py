@@ -381,6 +381,17 @@ def test_nothing_is_timed_on_fake_tensors(worth_timing, monkeypatch):
         assert Strategies()._choose(use, ways.ways_for(use)) == ways.cheapest(use)
 
 
+def test_a_trace_goes_by_what_was_timed_for_another_number_of_examples(worth_timing, monkeypatch):
+    monkeypatch.setattr(strategies, "_fastest", lambda use, found: ("tile", False))
+    timed = a_use()
+    assert Strategies()._choose(timed, ways.ways_for(timed)) == "tile" != ways.cheapest(timed)
+    with torch._subclasses.FakeTensorMode():
+        for tokens, expected in ((8, "tile"), (9, "keep")):
+            use = Outer(torch.empty(7, 1, tokens, 6), torch.empty(7, 1, tokens, 5), torch.Size((6, 5)))
+            assert ways.cheapest(use) == "keep"
+            assert Strategies()._choose(use, ways.ways_for(use)) == expected
+
+
 def test_timing_changes_no_result_and_no_generator(worth_timing, monkeypatch):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Flatten(2), nn.Linear(16, 5)).double()

@@ -15,11 +15,12 @@ from tacit.core.errors import InputError
 from tacit.core.randomness import Randomness
 from tacit.gradients import ClippedGrad, clipped_grad, compiled_engine, compiling
 from tacit.gradients.engines import BookkeepingEngine
+from tacit.gradients.pieces import out_of_memory
 from tacit.ledger import Ledger
 from tacit.mechanisms import StepNoise
 from tacit.sampling import Poisson, TruncatedPoisson
 from tacit.training import Execution, Private, execution
-from tacit.training.execution import CompileWatch, first_chunk_size, out_of_memory
+from tacit.training.execution import CompileWatch, first_chunk_size
 
 CPU_MESSAGE = "[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory: you tried to allocate"
 
@@ -150,6 +151,17 @@ def test_out_of_memory_halves_the_chunk_with_the_same_result(error, pad_chunks, 
     for one, two in zip(found, expected, strict=True):
         torch.testing.assert_close(flat(one), flat(two), rtol=1e-9, atol=1e-12)
     assert scarce.sizes == [16, 8, *[4] * 4 * 3]  # halved twice in the first step, and kept
+
+
+def test_a_program_takes_the_whole_lot_where_eager_steps_need_pieces(monkeypatch):
+    """What is compiled needs less memory than the eager steps before it, and those that it is compared with."""
+    the_plan = plan(expected_batch_size=16, steps=3)
+    expected = list(updates(the_plan, loss_fn=cross_entropy))
+    scarce = Scarce(monkeypatch, 5)
+    found = list(updates(the_plan, loss_fn=cross_entropy, execution=Execution(preflight=False, compile=True)))
+    for one, two in zip(found, expected, strict=True):
+        torch.testing.assert_close(flat(one), flat(two), rtol=1e-9, atol=1e-12)
+    assert scarce.sizes == [16, 8, *[4] * 4, *[4] * 4]  # the first step, and that of the comparison; then the program
 
 
 def test_the_chunk_is_halved_to_one_and_then_memory_is_really_out(monkeypatch):

@@ -18,6 +18,7 @@ from tacit.gradients.compiling import Compilation, Replay, can_compile, compilin
 from tacit.gradients.engines import BookkeepingEngine
 from tacit.gradients.kept_memory import give_back_freed_memory
 from tacit.gradients.model_state import generator_states
+from tacit.gradients.pieces import Pieces
 from tacit.gradients.rounding import operand_bits, operand_error
 from tacit.gradients.tracing import Batch, trace
 
@@ -67,6 +68,7 @@ class CompiledEngine:
         self.state = "eager, since nothing was compiled yet"
         self._programs: dict[Hashable, _Program] = {}
         self._asked, self._wait, self._refused = False, False, False
+        self._pieces = Pieces()
         self.full_mask: Tensor | None = None
 
     def start(self, *, wait: bool) -> None:
@@ -85,6 +87,7 @@ class CompiledEngine:
     def forget(self) -> None:
         """Drops all programs and their memory."""
         self._programs.clear()
+        self._pieces = Pieces()
 
     @property
     def seconds(self) -> float:
@@ -139,7 +142,9 @@ class CompiledEngine:
         return launch, program.replay.finished
 
     def _eagerly(self, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        return self.eager(batch.gather() if isinstance(batch, Rows) else batch, mask)
+        """In pieces where a program is to come, which needs less memory; who stays eager is told that it ran out."""
+        gathered = batch.gather() if isinstance(batch, Rows) else batch
+        return self._pieces(self.eager, gathered, mask) if self.asked else self.eager(gathered, mask)
 
     def _check(self, program: _Program, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """A program's first result must be the eager one, up to rounding, and some later ones.

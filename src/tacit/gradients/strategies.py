@@ -28,7 +28,7 @@ from tacit.gradients.ways import Measured, Way, cheapest, guess, is_precise, way
 STRATEGIES = ("keep", "gram", "tile", "keep-grouped", "keep-kernel")
 _WORTH_TIMING = 1e7  # multiplications; below that a wrong guess costs less than the timing
 _HOPELESS = 12  # times the best guess
-_KEPT_AT_MOST = {"cuda": 2.5, "cpu": 4.0}  # times the numbers that the layer's input and output gradient hold
+_KEPT_AT_MOST = {"cuda": 1.5, "cpu": 4.0}  # times the numbers that the layer's input and output gradient hold
 # Of a way's time, for each time that it keeps as many numbers as these: memory is dear too, and most so on a GPU.
 _PRICE = {"cuda": 0.45, "cpu": 0.15}
 _REPEATS, _MORE_REPEATS = 3, 6
@@ -66,18 +66,21 @@ class Strategies:
             return self._forced
         if len(ways) == 1:
             return next(iter(ways))
-        key = _key(use)
-        known = _memory().get(key, _for_now.get(key, ""))
-        if known in ways:
-            return known
-        best = cheapest(use)
-        if _is_fake(use) or _examples(use) * guess(use, ways[best]) < _WORTH_TIMING:
-            return best
-        chosen, undisturbed = _fastest(use, _promising(use, ways))
-        if undisturbed:
-            _remember(key, chosen)
-        else:
-            _for_now[key] = chosen
+        key, alike, fake = _key(use), _key(use, counted=False), _is_fake(use)
+        chosen = _memory().get(key, _for_now.get(key, ""))
+        if chosen not in ways and fake:  # nothing to be timed: as it was for another number of examples
+            chosen = _for_now.get(alike, "")
+        if chosen not in ways:
+            chosen = cheapest(use)
+            if fake or _examples(use) * guess(use, ways[chosen]) < _WORTH_TIMING:
+                return chosen
+            chosen, undisturbed = _fastest(use, _promising(use, ways))
+            if undisturbed:
+                _remember(key, chosen)
+            else:
+                _for_now[key] = chosen
+        if not fake:
+            _for_now[alike] = chosen
         return chosen
 
 
@@ -204,11 +207,12 @@ def _is_fake(use: Contribution) -> bool:
     return any(isinstance(t, torch._subclasses.FakeTensor) for t in _operands(use))
 
 
-def _key(use: Contribution) -> str:
+def _key(use: Contribution, *, counted: bool = True) -> str:
+    """What a layer is known by, with the number of its examples or without."""
     operands = _operands(use)
     device = operands[0].device
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu x{torch.get_num_threads()}"
-    shapes = [(tuple(t.shape), tuple(t.stride()), str(t.dtype)) for t in operands]
+    shapes = [(tuple(t.shape[not counted :]), tuple(t.stride()), str(t.dtype)) for t in operands]
     extra = use.geometry if isinstance(use, Convolved) else None
     facts = (_TIMING, type(use).__name__, shapes, extra, where, torch.__version__, operand_bits())
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]

@@ -123,8 +123,3 @@ class CompileWatch:
         device = next(self._grad.model.parameters()).device
         if device.type == "cpu" and can_compile(device):
             self._noise.compile(wait=wait)
-
-
-def out_of_memory(error: RuntimeError) -> bool:
-    """Whether memory ran out, on a GPU or on the CPU."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

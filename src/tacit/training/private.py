@@ -15,13 +15,14 @@ from tacit.core.randomness import Randomness
 from tacit.gradients import clipped_grad, preflight
 from tacit.gradients.batches import Rows, map_leaves
 from tacit.gradients.losses import LossFunction
+from tacit.gradients.pieces import out_of_memory
 from tacit.gradients.tracing import Batch
 from tacit.ledger import Account
 from tacit.mechanisms import StepNoise
 from tacit.plan import DPSGD
 from tacit.sampling import chunks
 from tacit.training.captured_step import CapturedStep, Launch
-from tacit.training.execution import CompileWatch, Execution, first_chunk_size, out_of_memory
+from tacit.training.execution import CompileWatch, Execution, first_chunk_size
 from tacit.training.lots import drawn
 from tacit.training.position import Position, start
 from tacit.training.records import check_records, fetch, held_rows, resident

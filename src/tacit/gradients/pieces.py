@@ -1,0 +1,49 @@
+"""A batch in pieces where it does not fit into memory as one: a clipped sum is over examples, so that its parts add up."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tacit.gradients.batches import split
+from tacit.gradients.engines import Engine
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether memory ran out, on a GPU or on the CPU."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+class Pieces:
+    """Runs an engine on a whole batch, or on as many examples at once as have fitted so far.
+
+    For an engine that is asked while another one is made ready, which needs less memory and takes the batch as one.
+    """
+
+    def __init__(self) -> None:
+        self._size: int | None = None
+
+    def __call__(self, engine: Engine, batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """The engine's sums and norms; memory that not even one example fits into is an error."""
+        examples = len(mask)
+        while True:
+            size = examples if self._size is None else min(self._size, examples)
+            try:
+                return _in_pieces(engine, batch, mask, size)
+            except RuntimeError as error:
+                if not out_of_memory(error) or size <= 1:
+                    raise
+            self._size = (size + 1) // 2
+
+
+def _in_pieces(engine: Engine, batch: tuple[Any, ...], mask: Tensor, size: int) -> tuple[dict[str, Tensor], Tensor]:
+    if size >= len(mask):
+        return engine(batch, mask)
+    total: dict[str, Tensor] = {}
+    norms = []
+    for piece, place in split(batch, size, len(mask)):
+        sums, found = engine(piece, mask[place])
+        norms.append(found)
+        for name, value in sums.items():
+            total[name] = total[name].add_(value) if name in total else value
+    return total, torch.cat(norms)
