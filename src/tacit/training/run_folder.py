@@ -112,8 +112,12 @@ def now() -> str:
 
 
 def versions() -> dict[str, str]:
-    """The versions that a result depends on."""
-    return {"python": platform.python_version(), **{name: metadata.version(name) for name in _PACKAGES}}
+    """The versions that a result depends on; what runs without being installed, from its sources, has none."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
