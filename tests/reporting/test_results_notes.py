@@ -89,3 +89,9 @@ def test_what_would_measure_it_is_what_the_recipe_has(name, epsilon):
 )
 def test_threads_are_no_cores(hardware, said):
     assert f"| {said}, 2026-01-01" in results_table([{**ROW, "hardware": hardware}], Notes.of([]))
+
+
+@pytest.mark.parametrize(("jobs", "said"), [(1, "a GPU"), (3, "a GPU, 3 models at a time")])
+def test_models_that_shared_a_machine(jobs, said):
+    row = {**ROW, "hardware": {"gpu": "a GPU"}, "jobs": jobs}
+    assert f"| {said}, 2026-01-01" in results_table([row], Notes.of([]))

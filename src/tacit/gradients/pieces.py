@@ -1,4 +1,4 @@
-"""A batch in pieces where it does not fit into memory as one: a clipped sum is over examples, so that its parts add up."""
+"""A batch in pieces where it does not fit into memory as one: a clipped sum is over examples, so its parts add up."""
 
 from typing import Any
 

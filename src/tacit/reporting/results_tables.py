@@ -111,7 +111,12 @@ def _epsilon(row: Row) -> str:
 
 
 def _machine(row: Row) -> str:
-    hardware = row["hardware"]
+    """Where it ran, and how many models shared it: seconds depend on both."""
+    jobs = row.get("jobs", 1)
+    return _processors(row["hardware"]) + (f", {jobs} models at a time" if jobs > 1 else "")
+
+
+def _processors(hardware: Mapping[str, Any]) -> str:
     if hardware.get("gpu"):
         return str(hardware["gpu"])
     if "cores" not in hardware:
