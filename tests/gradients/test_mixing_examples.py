@@ -327,3 +327,38 @@ def test_a_model_that_goes_another_way_for_some_examples_is_followed_on_both():
     slow = clipped_grad(model, squared_outputs, clipping=BOUND, engine="reference")
     for batch in (x, x[2:], x[:1]):
         assert largest_difference(fast(batch), slow(batch)) < 1e-9
+
+
+class BehindForeignGradients(nn.Module):
+    """Inputs times a tensor that needs a gradient and is no parameter: no layer is where autograd's graph begins."""
+
+    def __init__(self, between):
+        super().__init__()
+        self.layers, self.scale = TwoLayers(between=between), torch.ones(4, requires_grad=True)
+
+    def forward(self, x):
+        return self.layers(x * self.scale)
+
+
+@pytest.mark.parametrize("model", [TwoLayers, BehindForeignGradients])
+def test_activations_that_mix_are_seen_wherever_the_graph_begins(model):
+    x = torch.randn(5, 4)
+    mixing = model(between=lambda h: h - h.mean(0))
+    with pytest.raises(UnsupportedError, match=r"first.*activations of another"):
+        clipped_grad(mixing, squared_outputs, clipping=BOUND, engine="bookkeeping")(x)
+    clipped_grad(model(between=torch.tanh), squared_outputs, clipping=BOUND, engine="bookkeeping")(x)
+
+
+def test_the_probe_never_holds_the_gradients_of_all_layers_of_one_example(monkeypatch):
+    """They are looked at as the backward pass comes by; kept, they would take more memory than a step."""
+    asked, real = [], torch.autograd.grad
+
+    def spy(outputs, inputs, *args, **kwargs):
+        if kwargs.get("retain_graph") and outputs.dim() == 0 and not isinstance(inputs[0], torch.Tensor):
+            asked.append(len(inputs))
+        return real(outputs, inputs, *args, **kwargs)
+
+    monkeypatch.setattr(torch.autograd, "grad", spy)
+    model = nn.Sequential(*(layer for _ in range(6) for layer in (nn.Linear(4, 4), nn.Tanh())))
+    clipped_grad(model, squared_outputs, clipping=BOUND, engine="bookkeeping")(torch.randn(5, 4))
+    assert asked == [1, 1, 1]

@@ -9,6 +9,7 @@ the loss by a way on which no use was recorded, and all that was recorded must a
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -243,25 +244,50 @@ def _example_dimension(function: Function, small: torch.Size | None, large: torc
 def _check_isolation(uses: Sequence[Use], losses: Tensor) -> None:
     """The loss of one example must not move with the activations of another."""
     for example in range(_LARGE):
-        _check_alone(uses, losses, example)  # whose gradients are gone before the next one's are there
-
-
-def _check_alone(uses: Sequence[Use], losses: Tensor, example: int) -> None:
-    others = [e for e in range(_LARGE) if e != example]
-    grads: tuple[Tensor | None, ...] = torch.autograd.grad(
-        losses[example], [use.output for use in uses], retain_graph=True, allow_unused=True
-    )
-    for use, grad in zip(uses, grads, strict=True):
-        if grad is None:
-            continue
-        foreign = use.layout.rows(grad)[others]
-        # NaN is no evidence: an overflowing activation times a gradient of zero.
-        if bool(((foreign != 0) & ~foreign.isnan()).any()):
+        mixed = _mixed_uses(uses, losses[example], [e for e in range(_LARGE) if e != example])
+        if mixed:
+            use = uses[min(mixed)]
             raise UnsupportedError(
                 f"{use.names}: one example's loss depends on the activations of another behind this "
                 f"{use.rule.name}, so the model mixes examples. Replace what couples them (batch statistics, "
                 "operations along the batch dimension); for BatchNorm call tacit.models.replace_batchnorm."
             )
+
+
+def _mixed_uses(uses: Sequence[Use], loss: Tensor, others: Sequence[int]) -> set[int]:
+    """The places of those uses in whose rows of the other examples the loss has a gradient.
+
+    One backward pass to the uses that the graph begins with comes by all that follow, whose gradients are looked at on
+    the way: all of them at once would take more memory than a step. What it did not come by is then asked for.
+    """
+    mixed: set[int] = set()
+    seen: set[int] = set()
+
+    def look(place: int, grad: Tensor | None) -> None:
+        seen.add(place)
+        if grad is None:
+            return
+        rows = uses[place].layout.rows(grad)
+        # NaN, which is neither, is no evidence: an overflowing activation times a gradient of zero.
+        if any(bool((rows[other] > 0).any()) or bool((rows[other] < 0).any()) for other in others):
+            mixed.add(place)
+
+    def look_within(place: int, grads: Sequence[Tensor | None]) -> None:
+        look(place, grads[uses[place].output.output_nr])
+
+    later = [place for place, use in enumerate(uses) if not use.begins]
+    hooks = [uses[place].output.node.register_prehook(functools.partial(look_within, place)) for place in later]
+    try:
+        for several in ([place for place, use in enumerate(uses) if use.begins], later):
+            unseen = [place for place in several if place not in seen]
+            edges = [uses[place].output for place in unseen]
+            grads = torch.autograd.grad(loss, edges, retain_graph=True, allow_unused=True) if edges else ()
+            for place, grad in zip(unseen, grads, strict=True):
+                look(place, grad)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return mixed
 
 
 def _check_coverage(parameters: Mapping[str, Tensor], losses: Tensor) -> None:

@@ -66,7 +66,10 @@ class Watched:
 
 @dataclasses.dataclass(frozen=True)
 class Use:
-    """One use of watched tensors: the call, where the examples are, and where its output's gradient is found."""
+    """One use of watched tensors: the call, where the examples are, and where its output's gradient is found.
+
+    A graph of autograd ``begins`` at its output where nothing before it needed a gradient.
+    """
 
     rule: Rule
     call: Call
@@ -74,6 +77,7 @@ class Use:
     layout: Layout
     output: GradientEdge
     versions: tuple[int, ...]
+    begins: bool
 
     @property
     def names(self) -> str:
@@ -177,7 +181,8 @@ class Recorder(Observer):
                 f"{step.fold} rows for each example. Shapes that depend on values have no rule; use engine='reference'."
             )
         self.precision = max(self.precision, _precision(output))
-        if not output.requires_grad:
+        begins = not output.requires_grad
+        if begins:
             output = output.contiguous() if output._is_view() else output
             output = _Begin.apply(torch.zeros((), requires_grad=True), output)  # type: ignore[no-untyped-call]
         if output.is_cuda and _has_channels_last(output):
@@ -191,6 +196,7 @@ class Recorder(Observer):
                 Layout(step.dim, step.fold, self.examples),
                 get_gradient_edge(output),
                 tuple(t._version for t in call.inputs.values()),
+                begins,
             )
         )
         return output
