@@ -120,3 +120,12 @@ def test_chunks_of_any_size_give_one_sum(engine):
         parts = clipped_grad(model, squared_outputs, clipping=Flat(0.5), engine=engine, chunk_size=size)(x)
         torch.testing.assert_close(parts.grads["weight"], whole.grads["weight"], rtol=1e-12, atol=1e-14)
         torch.testing.assert_close(parts.unsafe_norms, whole.unsafe_norms, rtol=1e-12, atol=0)
+
+
+def test_the_reference_norm_is_exact_for_a_parameter_of_several_pieces():
+    """Squares are added up in float64, a piece at a time."""
+    model = nn.Linear(700, 400, bias=False)  # more than one piece of 2^18 numbers, the last one short
+    x = torch.randn(2, 700)
+    found = clipped_grad(model, lambda m, v: m(v).sum(1), clipping=Flat(1.0), engine="reference")(x)
+    expected = x.double().square().sum(1).mul(400).sqrt()
+    torch.testing.assert_close(found.unsafe_norms[:, 0], expected, rtol=1e-6, atol=0.0)

@@ -19,6 +19,7 @@ from tacit.gradients.engines import BookkeepingEngine
 from tacit.gradients.kept_memory import give_back_freed_memory
 from tacit.gradients.model_state import generator_states
 from tacit.gradients.pieces import Pieces
+from tacit.gradients.recorder import Step
 from tacit.gradients.rounding import operand_bits, operand_error
 from tacit.gradients.tracing import Batch, trace
 
@@ -181,8 +182,7 @@ class CompiledEngine:
         elif compiling():
             return None  # in a later step
         device = mask.device
-        gathered = batch.gather() if isinstance(batch, Rows) else batch
-        ways = self.eager.ways(gathered, count_examples(gathered))
+        ways = self._ways(batch)
         try:
             if len(ways) != 1:
                 raise UnsupportedError("the model takes several ways through its code")
@@ -199,6 +199,10 @@ class CompiledEngine:
         program = _Program(Compilation(traced, inputs, wait=self._wait), records)
         self._programs[form] = program
         return program
+
+    def _ways(self, batch: Batch) -> list[list[Step]]:
+        gathered = batch.gather() if isinstance(batch, Rows) else batch
+        return self.eager.ways(gathered, count_examples(gathered))
 
     def _refuse(self, reason: str) -> None:
         self._refused = True
