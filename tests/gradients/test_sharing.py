@@ -146,3 +146,71 @@ def test_half_precision_keeps_its_own_statistics() -> None:
     graph = traced(lambda x: (F.layer_norm(x, [6], x[0, 0], x[0, 0]), F.layer_norm(x, [6])), x)
     share_sums(graph)
     assert count(graph, LAYER_NORM) == 2
+
+
+def cast_then_changed(x: Tensor) -> Tensor:
+    first, second = x.float(), x.float()
+    return first.mul_(2) + second
+
+
+def product_then_changed(x: Tensor) -> Tensor:
+    first, second = x * 2, x * 2
+    return first.relu_() + second
+
+
+def mean_then_changed(x: Tensor) -> tuple[Tensor, ...]:
+    y = F.group_norm(x, 2)
+    first, second = (torch.var_mean(x.reshape(4, 2, 1, 6), dim=(2, 3), correction=0)[1] for _ in range(2))
+    return y, first.mul_(2), second
+
+
+def deviation_then_changed(x: Tensor) -> tuple[Tensor, ...]:
+    y = F.group_norm(x, 2)
+    spread, _ = torch.var_mean(x.reshape(4, 2, 1, 6), dim=(2, 3), correction=0)
+    first, second = (torch.rsqrt(spread + 1e-5) for _ in range(2))
+    return y, first.mul_(2), second
+
+
+def beside_group_norm(
+    *shape: int, eps: float = 1e-5, alpha: float = 1, **options: object
+) -> Callable[[Tensor], object]:
+    """GroupNorm, and statistics of the same values that are not its own."""
+
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        y = F.group_norm(x, 2)
+        spread, mean = torch.var_mean(x.reshape(shape), **{"dim": (2, 3), "correction": 0, **options})
+        return y, mean, torch.rsqrt(torch.add(spread, eps, alpha=alpha))
+
+    return function
+
+
+X = 3 + torch.randn(4, 2, 6, generator=torch.Generator().manual_seed(0))
+DIFFERENT = {
+    "a cast that is changed": (cast_then_changed, X.double()),
+    "a product that is changed": (product_then_changed, X - 3),
+    "a mean that is changed": (mean_then_changed, X),
+    "a deviation that is changed": (deviation_then_changed, X),
+    "other examples": (beside_group_norm(2, 2, 2, 6), X),
+    "other groups": (beside_group_norm(4, 4, 1, 3), X),
+    "another epsilon": (beside_group_norm(4, 2, 1, 6, eps=1e-2), X),
+    "a multiple of epsilon": (beside_group_norm(4, 2, 1, 6, alpha=1000), X),
+    "an unbiased variance": (beside_group_norm(4, 2, 1, 6, correction=1), X),
+    "other dimensions": (beside_group_norm(4, 2, 2, 3, dim=(1, 2)), X),
+    "kept dimensions": (beside_group_norm(4, 2, 1, 6, keepdim=True), X),
+    "fewer dimensions": (beside_group_norm(4, 2, 6, dim=(2,)), X),
+    "one dimension": (beside_group_norm(48, dim=(0,)), X),
+    "two weights": (lambda x: (F.layer_norm(x, [6], x[0, 0]), F.layer_norm(x, [6], x[0, 1])), X),
+    "a bias alone": (lambda x: (F.layer_norm(x, [6], x[0, 0]), F.layer_norm(x, [6], None, x[0, 1])), X),
+    "other features": (lambda x: (F.layer_norm(x, [6]), F.layer_norm(x, [2, 6])), X),
+    "several dimensions": (lambda x: (F.layer_norm(x, [2, 6]), F.layer_norm(x, [2, 6])), X),
+    "half precision": (lambda x: (F.group_norm(x, 2), *beside_group_norm(4, 2, 1, 6)(x)), X.bfloat16()),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_only_what_is_the_same_is_shared(name: str) -> None:
+    function, x = DIFFERENT[name]
+    graph = traced(function, x)
+    share_sums(graph)
+    graph.graph.lint()
+    torch.testing.assert_close(graph(x), function(x))

@@ -390,6 +390,9 @@ def test_a_trace_goes_by_what_was_timed_for_another_number_of_examples(worth_tim
             use = Outer(torch.empty(7, 1, tokens, 6), torch.empty(7, 1, tokens, 5), torch.Size((6, 5)))
             assert ways.cheapest(use) == "keep"
             assert Strategies()._choose(use, ways.ways_for(use)) == expected
+    monkeypatch.setattr(strategies, "_fastest", lambda use, found: ("gram", False))
+    several = Outer(torch.randn(7, 1, 8, 6), torch.randn(7, 1, 8, 5), torch.Size((6, 5)))
+    assert Strategies()._choose(several, ways.ways_for(several)) == "gram"  # what can be timed is
 
 
 def test_timing_changes_no_result_and_no_generator(worth_timing, monkeypatch):

@@ -9,9 +9,11 @@ from small_recipe import MODERATE, small_configuration, small_recipe
 
 from tacit.core.errors import InputError
 from tacit.core.privacy import Budget
+from tacit.datasets import load
 from tacit.ledger import Ledger
 from tacit.recipes import RECIPES, Conditions, find_subject, read_axes, run_recipe, run_sweep
 from tacit.recipes.measuring import measure
+from tacit.recipes.recipe import Configuration
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +102,23 @@ def test_another_process_makes_the_same_configuration_of_smaller_lots(monkeypatc
     result = run_recipe(digits, {"steps": "2"}, several, quiet)
     assert len(result["accuracies"]) == 2
     assert [point["seed"] for point in result["history"] if point["step"] == 2] == [0, 1]
+
+
+def test_what_processes_would_each_make_is_made_once_before(monkeypatch):
+    made, begun = [], []
+
+    def begin(work, items, jobs, tell):
+        begun.append(list(made))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tacit.recipes.many_models.in_processes", begin)
+    monkeypatch.setattr(Configuration, "make_start", lambda self, device, progress: made.append("start"))
+    monkeypatch.setattr(Configuration, "load", lambda self, device, progress: made.append("features"))
+    recipe = RECIPES["scatter-linear-mnist"]
+    monkeypatch.setattr("tacit.recipes.many_models.load", lambda name: load("digits"))
+    with pytest.raises(KeyboardInterrupt):
+        run_recipe(recipe, {"batch_size": "256"}, Conditions(seeds=2, jobs=2), quiet)
+    assert begun == [["start", "features"]]
 
 
 def test_every_recipe_of_the_catalogue_can_be_sent():

@@ -11,6 +11,7 @@ from torch import nn
 
 from tacit.core.errors import InputError
 from tacit.core.plain import to_json
+from tacit.core.randomness import Randomness
 from tacit.datasets import load
 from tacit.recipes import Conditions, find_recipe, run_recipe
 from tacit.recipes.conditions import FEATURES, TRAINING
@@ -51,6 +52,21 @@ def test_result_has_what_the_interface_promises_and_is_json():
     assert result["measured"] == pytest.approx(np.mean(result["accuracies"]))
     assert result["std"] == pytest.approx(np.std(result["accuracies"], ddof=1))
     json.loads(to_json(result))
+
+
+def test_every_model_has_noise_of_its_own(monkeypatch):
+    """From the system, whatever the seed: noise that a seed gives is known to whoever knows the seed."""
+    made = []
+
+    class Noted(Randomness):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            made.append((arguments, options, self))
+
+    monkeypatch.setattr("tacit.recipes.measuring.Randomness", Noted)
+    measure(configure(Knobs(steps=2)), Conditions(seeds=3), quiet)
+    assert [(arguments, options) for arguments, options, _ in made] == [((), {})] * 3
+    assert len({source.noise_key(0) for _, _, source in made}) == 3
 
 
 def test_epsilon_is_that_of_the_plan_with_its_preparation():

@@ -3,22 +3,33 @@
 import time
 
 import pytest
-from other_process import end
+import torch
+from other_process import end, threads
 
 from tacit.core.errors import InputError
 from tacit.training.processes import in_processes
 
 
 @pytest.mark.parametrize(
-    ("how", "message"),
+    ("how", "kind", "message"),
     [
-        ("killed", r"^jobs=2: .* ended from outside, .* Take fewer jobs\.$"),
-        ("fails", r"^steps=0: must be at least 1\.$"),
+        ("killed", InputError, r"^jobs=2: .* ended from outside, .* Take fewer jobs\.$"),
+        ("fails", InputError, r"^steps=0: must be at least 1\.$"),
+        ("fails oddly", RuntimeError, "^TwoPartsError: one and two$"),
     ],
 )
-def test_one_that_ends_early_ends_the_others(how, message):
+def test_one_that_ends_early_ends_the_others(how, kind, message):
     started, told = time.monotonic(), []
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(kind, match=message):
         in_processes(end, ["sleeps", how], 2, told.append)  # the pool's last process, which it must watch as well
     assert time.monotonic() - started < 50
     assert told == []
+
+
+def test_threads_are_shared_out():
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        assert in_processes(threads, [0, 1], 2, lambda _: None) == [2, 2]
+    finally:
+        torch.set_num_threads(before)

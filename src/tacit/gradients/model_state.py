@@ -44,9 +44,13 @@ def stirred(parameters: Mapping[str, Tensor]) -> Iterator[None]:
 
     A layer that starts at zero lets no gradient through, and what lies before it would look free of mixing until it has
     moved. Draws from torch's generators.
+
+    Autocast keeps what it cast of a parameter as long as its outermost block lasts, whatever becomes of the parameter,
+    so it has to forget that on the way in and out.
     """
     saved = {name: parameter.detach().clone() for name, parameter in parameters.items()}
     try:
+        torch.clear_autocast_cache()
         for name, parameter in parameters.items():
             scale = 0.1 * saved[name].float().square().mean().sqrt() + 0.02 if parameter.numel() else 0.0
             parameter.data.add_((scale * torch.randn_like(parameter, dtype=torch.float32)).to(parameter.dtype))
@@ -54,6 +58,7 @@ def stirred(parameters: Mapping[str, Tensor]) -> Iterator[None]:
     finally:
         for name, parameter in parameters.items():
             parameter.data.copy_(saved[name])
+        torch.clear_autocast_cache()
 
 
 @contextmanager

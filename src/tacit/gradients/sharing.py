@@ -87,11 +87,41 @@ def _write_out(graph: Graph, node: Node) -> None:
 
 
 def _before_changes(graph: Graph) -> Iterator[Node]:
-    """The nodes up to the first that changes its arguments: until then, what reads the same values is the same."""
+    """The nodes up to the first that changes its arguments: until then, what reads the same values is the same.
+
+    Those are left out that are changed themselves later on. Two that were one would then both be changed.
+    """
+    changed = _changed_storages(graph)
     for node in list(graph.nodes):
-        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+        if _is_mutable(node):
             return
-        yield node
+        if _storage(node) not in changed:
+            yield node
+
+
+def _changed_storages(graph: Graph) -> set[object]:
+    """What the model's operations write to.
+
+    Clearing rows does not count: of what is cleared only weighted sums are still taken, which want it so.
+    """
+    changed: set[object] = set()
+    for node in graph.nodes:
+        if _is_mutable(node) and node.target is not torch.ops.tacit.zero_rows_.default:
+            for place, formal in enumerate(node.target._schema.arguments):
+                if formal.alias_info is not None and formal.alias_info.is_write:
+                    given = node.args[place] if place < len(node.args) else node.kwargs.get(formal.name)
+                    changed.update(_storage(each) for each in (given if isinstance(given, list) else [given]))
+    return changed
+
+
+def _is_mutable(node: Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def _storage(node: Any) -> object:
+    """The memory of a node's value; the node itself where that is not one tensor."""
+    value = node.meta.get("val") if isinstance(node, Node) else None
+    return value.untyped_storage()._cdata if isinstance(value, Tensor) else node
 
 
 def _merge(graph: Graph) -> None:
@@ -110,16 +140,24 @@ def _reuse_statistics(graph: Graph) -> None:
     for node in _before_changes(graph):
         arguments: Sequence[Any] = node.args
         if node.target is _GROUP_NORM and _is_single(arguments[0]):
-            firsts.setdefault((arguments[0], arguments[6]), node)
+            firsts.setdefault((arguments[0], arguments[3], arguments[6]), node)
         elif node.target is _LAYER_NORM and _is_single(arguments[0]):
             first = firsts.setdefault((arguments[0], tuple(arguments[1]), arguments[4]), node)
-            if first is not node and arguments[2] is None:
+            if first is not node and list(arguments[2:4]) == [None, None]:
                 _normalise_by(graph, first, node)
-        elif node.target is _VAR_MEAN and arguments[0].target is _aten.reshape.default:
-            values, shape = arguments[0].args
-            norm = firsts.get((values, shape[1]))
-            if norm is not None and len(shape) == 4 and arguments[1] == [2, 3] and node.kwargs == {"correction": 0}:
+        elif node.target is _VAR_MEAN and arguments[1:] == ([2, 3],) and node.kwargs == {"correction": 0}:
+            values, examples, groups = _grouped(arguments[0])
+            norm = firsts.get((values, examples, groups))
+            if norm is not None:
                 _take_statistics(graph, norm, node)
+
+
+def _grouped(values: Node) -> tuple[Any, Any, Any]:
+    """What values are a view of by examples and groups, and how many there are of each; nothing where they are not."""
+    arguments: Sequence[Any] = values.args
+    if values.target is not _aten.reshape.default or len(arguments[1]) != 4:
+        return None, None, None
+    return arguments[0], arguments[1][0], arguments[1][1]
 
 
 def _statistics(graph: Graph, norm: Node) -> tuple[Node, Node]:
@@ -143,13 +181,15 @@ def _normalise_by(graph: Graph, first: Node, again: Node) -> None:
 def _take_statistics(graph: Graph, norm: Node, again: Node) -> None:
     """Mean and variance of GroupNorm's groups; the variance only where one over the deviation is made of it."""
     mean, inverse = _statistics(graph, norm)
-    for user in list(again.users):
+    unchanged = set(_before_changes(graph))
+    for user in unchanged.intersection(again.users):
         if user.args[1] == 1:
             _replace(user, mean)
             continue
         raised = [each for each in user.users if each.target is _aten.add.Tensor and each.args == (user, norm.args[7])]
-        for root in [root for each in raised for root in each.users if root.target is _aten.rsqrt.default]:
-            _replace(root, inverse)
+        for root in [root for each in raised if not each.kwargs for root in each.users]:
+            if root.target is _aten.rsqrt.default and root in unchanged:
+                _replace(root, inverse)
 
 
 def _replace(node: Node, found: Node) -> None:

@@ -6,6 +6,7 @@ Threads (`tacit.training.side_by_side`) share one interpreter, which small steps
 import contextlib
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 import warnings
@@ -92,5 +93,17 @@ def _end_with(lifeline: Connection) -> None:
 
 def _do(work: Callable[[Item], Result], item: Item) -> tuple[Result, _Warned]:
     with warnings.catch_warnings(record=True) as caught:
-        result = work(item)
+        try:
+            result = work(item)
+        except Exception as error:
+            raise _sendable(error) from error
     return result, [(str(warning.message), warning.category) for warning in caught]
+
+
+def _sendable(error: Exception) -> Exception:
+    """An error that arrives as it was raised; what cannot be sent as it is would look like the death of a process."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # whatever its class does there
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
