@@ -26,7 +26,6 @@ from tacit.gradients.recorder import OtherWayError, Recorder, Step
 from tacit.gradients.strategies import Strategies
 
 _PLAIN = (int, float, str)
-_AT_ONCE = 2**18  # numbers, which two MiB hold in float64
 
 
 class Engine(Protocol):
@@ -70,7 +69,7 @@ class ReferenceEngine:
         return sums, torch.cat(norms)
 
     def _norm(self, grads: Mapping[str, Tensor], device: torch.device) -> Tensor:
-        squared = {name: _squared_length(g)[None] for name, g in grads.items()}
+        squared = {name: g.double().square().sum()[None] for name, g in grads.items()}
         return group_norms(squared, self._bound, 1, device)
 
     def _gradient(self, example: tuple[Any, ...], parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -234,12 +233,6 @@ class _Settings(NamedTuple):
     modules: list[nn.Module]
     seen: list[object]
     number: int
-
-
-def _squared_length(values: Tensor) -> Tensor:
-    """In float64, of which there is never more than a piece at once; sparse values are few and stay whole."""
-    pieces = (values,) if values.is_sparse else torch.split(values.flatten(), _AT_ONCE)
-    return torch.stack([piece.double().square().sum() for piece in pieces]).sum()
 
 
 def _held_by(modules: Sequence[nn.Module]) -> list[object]:
