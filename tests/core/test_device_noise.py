@@ -153,11 +153,11 @@ def test_edge_cases_of_size_and_scale() -> None:
 
 @pytest.fixture
 def torch_settings() -> Iterator[None]:
-    before = torch.get_num_threads(), torch.get_default_dtype(), torch.get_default_device()
+    before = torch.get_num_threads(), torch.get_default_dtype()
     yield
     torch.set_num_threads(before[0])
     torch.set_default_dtype(before[1])
-    torch.set_default_device(before[2])
+    torch.set_default_device(None)  # any device, even this one, would stay in the way of every later call
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS, ids=str)
