@@ -65,12 +65,10 @@ def test_modules_are_called_as_ever_when_all_is_done():
     call = nn.Module.__call__
     grad = clipped_grad(nn.Linear(2, 1), lambda m, x: m(x).square().sum(1), clipping=Flat(BOUND), engine="bookkeeping")
     grad.start_compiling(wait=False)
-    other, calls = nn.Linear(2, 2), 0
+    other = nn.Linear(2, 2)
     grad(torch.randn(5, 2))
-    while compiling.compiling():
+    while compiling.compiling() or not grad.compile_seconds:  # its thread may not have begun
         other(torch.randn(1, 2))
-        calls += 1
         time.sleep(1e-3)  # for the compiler
-    assert calls > 0
     assert nn.Module.__call__ is call
     assert "could not" not in grad.compilation

@@ -5,6 +5,7 @@ import itertools
 import os
 import random
 import resource
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -217,3 +218,29 @@ def test_a_read_only_server_is_named(postgres: str) -> None:
     finally:
         with account._journal.database.write() as connection:
             connection.execute(sa.text("ALTER ROLE tacit RESET default_transaction_read_only"))
+
+
+@pytest.mark.parametrize(("code", "waits"), [(sqlite3.SQLITE_BUSY_SNAPSHOT, True), (sqlite3.SQLITE_FULL, False)])
+def test_who_switches_to_the_log_at_once_with_others_tries_again(
+    code: int, waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite may refuse that without waiting, so that of several who make a ledger one would fail."""
+    real, tried = sa.Connection.exec_driver_sql, []
+
+    def refused_twice(connection: sa.Connection, statement: str, *arguments: Any) -> Any:
+        if "journal_mode" in statement:
+            tried.append(statement)
+            if len(tried) <= 2:
+                cause = sqlite3.OperationalError("database is locked")
+                cause.sqlite_errorcode = code
+                raise sa.exc.OperationalError(statement, None, cause)
+        return real(connection, statement, *arguments)
+
+    monkeypatch.setattr(sa.Connection, "exec_driver_sql", refused_twice)
+    path = tmp_path / "ledger.db"
+    if waits:
+        assert opened(path).spent() == 0
+    else:
+        with pytest.raises(LedgerError, match="locked"):
+            opened(path)
+    assert len(tried) == (3 if waits else 1)

@@ -15,6 +15,7 @@ import contextlib
 import os
 import sqlite3
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ _TAIL = TAIL.format(first="?1", account="?2")
 _MOVE = "UPDATE accounts SET length = ?2 + 1, head = ?4 WHERE id = ?1"
 _ADD = "INSERT INTO history (account_id, number, body, hash) VALUES (?1, ?2, ?3, ?4)"
 _SHARES_SYNCHRONISATION = sys.platform == "linux"
+_PRIMARY = 0xFF  # the part of SQLite's error codes that says what kind of error it is
+_PAUSE = 0.01  # seconds
 _REMEDIES = {
     "SQLITE_CANTOPEN": "Check that the folder exists and that you may write to it.",
     "SQLITE_READONLY": "Check that you may write to the file and to its folder.",
@@ -81,7 +84,7 @@ class SqliteDatabase(Database):
         self._require_no_lone_log()
         with self._translated_errors(), self._engine.connect() as connection:
             connection.exec_driver_sql("ROLLBACK")  # the mode cannot change within a transaction
-            connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+            _switch_to_log(connection)
             connection.exec_driver_sql("BEGIN")
 
     def lock_tables(self, connection: sa.Connection) -> None:
@@ -173,3 +176,18 @@ def _size(path: Path) -> int:
 def _identity(path: Path) -> tuple[int, int]:
     found = path.stat()
     return found.st_dev, found.st_ino
+
+
+def _switch_to_log(connection: sa.Connection) -> None:
+    """Write-ahead logging. Where several processes switch at once, SQLite refuses some of them without waiting."""
+    ends = time.monotonic() + LOCK_TIMEOUT_SECONDS
+    while True:
+        try:
+            connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+        except sa.exc.OperationalError as error:
+            code = getattr(error.orig, "sqlite_errorcode", 0)
+            if code & _PRIMARY != sqlite3.SQLITE_BUSY or time.monotonic() > ends:
+                raise
+            time.sleep(_PAUSE)
+        else:
+            return
