@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
+from tacit.gradients.tidying import replace, storage_of
+
 _aten = torch.ops.aten
 _BACKWARD, _VAR_MEAN = _aten.native_group_norm_backward.default, _aten.var_mean.correction
 _GROUP_NORM, _LAYER_NORM = _aten.native_group_norm.default, _aten.native_layer_norm.default
@@ -95,7 +97,7 @@ def _before_changes(graph: Graph) -> Iterator[Node]:
     for node in list(graph.nodes):
         if _is_mutable(node):
             return
-        if _storage(node) not in changed:
+        if storage_of(node) not in changed:
             yield node
 
 
@@ -110,18 +112,12 @@ def _changed_storages(graph: Graph) -> set[object]:
             for place, formal in enumerate(node.target._schema.arguments):
                 if formal.alias_info is not None and formal.alias_info.is_write:
                     given = node.args[place] if place < len(node.args) else node.kwargs.get(formal.name)
-                    changed.update(_storage(each) for each in (given if isinstance(given, list) else [given]))
+                    changed.update(storage_of(each) for each in (given if isinstance(given, list) else [given]))
     return changed
 
 
 def _is_mutable(node: Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
-
-
-def _storage(node: Any) -> object:
-    """The memory of a node's value; the node itself where that is not one tensor."""
-    value = node.meta.get("val") if isinstance(node, Node) else None
-    return value.untyped_storage()._cdata if isinstance(value, Tensor) else node
 
 
 def _merge(graph: Graph) -> None:
@@ -131,7 +127,7 @@ def _merge(graph: Graph) -> None:
         if node.target in _MERGED:
             same = seen.setdefault(repr((node.target, node.args, node.kwargs)), node)
             if same is not node:
-                _replace(node, same)
+                replace(node, same)
 
 
 def _reuse_statistics(graph: Graph) -> None:
@@ -175,7 +171,7 @@ def _normalise_by(graph: Graph, first: Node, again: Node) -> None:
         found = graph.call_function(_aten.mul.Tensor, (centred, inverse))
     for user in list(again.users):
         if user.args[1] == 0:
-            _replace(user, found)
+            replace(user, found)
 
 
 def _take_statistics(graph: Graph, norm: Node, again: Node) -> None:
@@ -184,14 +180,9 @@ def _take_statistics(graph: Graph, norm: Node, again: Node) -> None:
     unchanged = set(_before_changes(graph))
     for user in unchanged.intersection(again.users):
         if user.args[1] == 1:
-            _replace(user, mean)
+            replace(user, mean)
             continue
         raised = [each for each in user.users if each.target is _aten.add.Tensor and each.args == (user, norm.args[7])]
         for root in [root for each in raised if not each.kwargs for root in each.users]:
             if root.target is _aten.rsqrt.default and root in unchanged:
-                _replace(root, inverse)
-
-
-def _replace(node: Node, found: Node) -> None:
-    node.replace_all_uses_with(found)
-    node.graph.erase_node(node)
+                replace(root, inverse)

@@ -15,12 +15,12 @@ def clear_rows_in_place(graph: GraphModule) -> None:
     Nothing reads such rows afterwards but the weighted sums, which want them cleared. What was given to the graph, such
     as a user's batch, stays as it is.
     """
-    given = {_storage(node) for node in graph.graph.find_nodes(op="placeholder")}
+    given = {storage_of(node) for node in graph.graph.find_nodes(op="placeholder")}
     for cleared in _calls(graph, torch.ops.tacit.zero_rows_.default):
         copied = cleared.all_input_nodes[0]
         source = copied.all_input_nodes[0] if copied.target is torch.ops.aten.clone.default else None
-        if source is not None and _storage(source) not in given and _is_dense(source.meta["val"]):
-            _replace(copied, source)
+        if source is not None and storage_of(source) not in given and _is_dense(source.meta["val"]):
+            replace(copied, source)
     graph.recompile()
 
 
@@ -29,12 +29,12 @@ def leave_given_rows(graph: GraphModule) -> None:
 
     They meet weights of zero in a product, which is zero then.
     """
-    given = {_storage(node) for node in graph.graph.find_nodes(op="placeholder")}
+    given = {storage_of(node) for node in graph.graph.find_nodes(op="placeholder")}
     for cleared in _calls(graph, torch.ops.tacit.zero_rows_.default):
         copied = cleared.all_input_nodes[0]
-        if copied.target is torch.ops.aten.clone.default and _storage(copied.all_input_nodes[0]) in given:
+        if copied.target is torch.ops.aten.clone.default and storage_of(copied.all_input_nodes[0]) in given:
             graph.graph.erase_node(cleared)
-            _replace(copied, copied.all_input_nodes[0])
+            replace(copied, copied.all_input_nodes[0])
     graph.recompile()
 
 
@@ -47,7 +47,7 @@ def without_layout_copies(graph: GraphModule) -> GraphModule:
     for copied in _calls(changed, torch.ops.aten.clone.default):
         first = copied.kwargs.get("memory_format") is torch.contiguous_format
         if first and all(user.target in _NORMS for user in copied.users):
-            _replace(copied, copied.all_input_nodes[0])
+            replace(copied, copied.all_input_nodes[0])
     for view in _calls(changed, torch.ops.aten.view.default):
         view.target = torch.ops.aten.reshape.default  # of a layout that may now be another one
     changed.recompile()
@@ -58,9 +58,10 @@ def _calls(graph: GraphModule, target: object) -> list[Node]:
     return [node for node in graph.graph.nodes if node.op == "call_function" and node.target is target]
 
 
-def _replace(copied: Node, source: Node) -> None:
-    copied.replace_all_uses_with(source)
-    copied.graph.erase_node(copied)
+def replace(node: Node, found: Node) -> None:
+    """Another node in the place of this one, which goes."""
+    node.replace_all_uses_with(found)
+    node.graph.erase_node(node)
 
 
 def _is_dense(value: Tensor) -> bool:
@@ -73,6 +74,7 @@ def _is_dense(value: Tensor) -> bool:
     return True
 
 
-def _storage(node: Node) -> object:
-    value = node.meta.get("val")
-    return value.untyped_storage()._cdata if isinstance(value, Tensor) else None
+def storage_of(node: object) -> object:
+    """What tells the memory of a node's value from others; the node itself where that is not one tensor."""
+    value = node.meta.get("val") if isinstance(node, Node) else None
+    return value.untyped_storage()._cdata if isinstance(value, Tensor) else node
