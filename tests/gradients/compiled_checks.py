@@ -26,6 +26,14 @@ class Network(nn.Module):
         return (self.first(x) + self.second(x)) * self.scale
 
 
+class OnDevice(torch.Tensor):
+    """Says that it lies on a GPU."""
+
+    @property
+    def is_cuda(self) -> bool:
+        return True
+
+
 def cross_entropy(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return nn.functional.cross_entropy(model(x), y, reduction="none")
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from compiled_checks import OnDevice
 from torch import Tensor
 
 from tacit.gradients.kernels import fetch_box_
@@ -98,14 +99,6 @@ def test_a_box_of_another_number_is_not_taken() -> None:
     for count in (3, 7):
         with pytest.raises(AssertionError, match="out of turn"):
             fetch_box_(there, boxes, torch.tensor([count, count]))
-
-
-class OnDevice(torch.Tensor):
-    """Says that it lies on a GPU."""
-
-    @property
-    def is_cuda(self) -> bool:
-        return True
 
 
 def test_a_tensor_comes_to_its_place_wherever_it_lies() -> None:

@@ -75,9 +75,14 @@ def guess_largest(needed: Callable[[int], float | None], limit: float, start: in
 
     Extrapolated from the two largest that were measured, and from a larger one where the answer is far from them: what
     does not grow with the batch weighs the less the larger it is. Where a try does not fit, the batch that was tried.
+    The first one after ``start`` is the batch that would fit if all memory grew with it, or twice ``start`` if less.
     """
-    sizes, needs = (start, 2 * start), (needed(start), needed(2 * start))
-    while needs[0] is not None and needs[1] is not None:
+    first = needed(start)
+    if first is None:
+        return start
+    second = max(start + 1, min(2 * start, int(start * limit / first)))
+    sizes, needs = (start, second), (first, needed(second))
+    while needs[1] is not None:
         guess = batch_in(limit, sizes, (needs[0], needs[1]))
         if guess <= _FAR * sizes[1]:
             return guess

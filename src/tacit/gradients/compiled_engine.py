@@ -39,6 +39,7 @@ class _Program:
     finish: "Finish | None" = None  # what the replay does to the sums
     trusted: bool = False
     calls: int = 0
+    too_large: bool = False  # for a CUDA graph, which holds its memory for good
 
     @property
     def looks_next(self) -> bool:
@@ -135,7 +136,7 @@ class CompiledEngine:
         if not self.asked or not mask.is_cuda or not mask.numel():
             return None
         program = self._programs.get(self._form(batch, mask))
-        if program is None or program.looks_next:
+        if program is None or program.looks_next or program.too_large:
             return None
         program.calls += 1
         launch = self._prepared(program, batch, mask, finish)
@@ -154,6 +155,8 @@ class CompiledEngine:
         """
         before = generator_states()
         expected, norms = self._eagerly(batch, mask)
+        if self._pieces.needed:  # as large as the model: not beside a program that memory just holds
+            expected = {name: value.cpu() for name, value in expected.items()}
         drew = any(not torch.equal(*states) for states in zip(before, generator_states(), strict=True))
         sums, found = self._plainly(program, batch, mask)
         rough = program.compilation.trace.half_precision or operand_error(torch.float32, convolution=True) > _FINE
@@ -174,7 +177,7 @@ class CompiledEngine:
         if not agree:
             self._refuse("its result is not that of the eager step, so it depends on more than the batch and the model")
             self._programs.clear()
-        return (sums, found) if agree else (expected, norms)
+        return (sums, found) if agree else ({name: value.to(mask.device) for name, value in expected.items()}, norms)
 
     def _compile(self, form: Hashable, batch: Batch, mask: Tensor) -> _Program | None:
         if self._wait:
@@ -216,14 +219,15 @@ class CompiledEngine:
         return program.named(program.compilation.program([*trace.staying(batch), *moving]))
 
     def _replayed(self, program: _Program, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """The program from its CUDA graph on a GPU; where a graph was captured with a finish, a second one would take
-        as much memory again for the rare lot that is not finished at once.
+        """The program from its CUDA graph on a GPU where memory holds one; where a graph was captured with a finish, a
+        second one would take as much memory again for the rare lot that is not finished at once.
         """
-        if not mask.is_cuda or program.finish is not None:
-            return self._plainly(program, batch, mask)
-        self._prepared(program, batch, mask, None)(_NOBODY)
-        assert program.replay is not None
-        return program.named(program.replay.results)
+        if mask.is_cuda and program.finish is None and not program.too_large:
+            with contextlib.suppress(torch.OutOfMemoryError):
+                self._prepared(program, batch, mask, None)(_NOBODY)
+                assert program.replay is not None
+                return program.named(program.replay.results)
+        return self._plainly(program, batch, mask)
 
     def _prepared(self, program: _Program, batch: Batch, mask: Tensor, finish: Finish | None) -> Launch:
         trace = program.compilation.trace
@@ -235,7 +239,11 @@ class CompiledEngine:
             def finish_named(results: list[Tensor], seat: Tensor) -> dict[str, Tensor]:
                 return {} if finish is None else finish(program.named(results)[0], seat)
 
-            replay = Replay(program.compilation.program, trace.staying(batch), moving, _NOBODY, finish_named)
+            try:
+                replay = Replay(program.compilation.program, trace.staying(batch), moving, _NOBODY, finish_named)
+            except torch.OutOfMemoryError:
+                program.too_large = True
+                raise
             program.replay, program.finish = replay, finish
         self.state = "compiled, in one CUDA graph"
         return functools.partial(replay, moving, mask if mask is self.full_mask else None)
@@ -252,5 +260,9 @@ class CompiledEngine:
 
 def _distance(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float:
     """The L2 distance of two sums; what is missing is zero."""
-    parts = [torch.linalg.vector_norm(value - second.get(name, 0)) for name, value in first.items()]
+    parts = [torch.linalg.vector_norm(value - _beside(value, second.get(name))) for name, value in first.items()]
     return float(torch.stack(parts).norm())
+
+
+def _beside(value: Tensor, other: Tensor | None) -> Tensor | int:
+    return 0 if other is None else other.to(value.device)

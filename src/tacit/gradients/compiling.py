@@ -151,8 +151,7 @@ class Replay:
         def capture(spare: float) -> torch.cuda.CUDAGraph:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, stream=capturing_stream(device)):
-                # What the graph allocates is then cut from one block; block by block it would hold half as much again.
-                torch.empty(int(needed * (1 + spare)), dtype=torch.uint8, device=device)
+                _set_aside(needed * (1 + spare), device)
                 self._parcel.fetch()
                 self.results = program(list(arguments))
                 self.finished = finish(self.results, seat)
@@ -177,19 +176,30 @@ class Replay:
 
 
 def _warm_up(program: Program, arguments: Sequence[Tensor]) -> int:
-    """Runs a program as a capture needs it, and says how many bytes it allocates at most; starts torch's peak anew."""
+    """Runs a program as a capture needs it, and says how many bytes it allocates at most; starts torch's peak anew.
+
+    The program has run before. What it took then goes back first, and it gets its memory on the other stream as one
+    block, so that whatever memory held the program holds its capture.
+    """
     device = arguments[0].device
-    side = capturing_stream(device)
-    side.wait_stream(torch.cuda.current_stream(device))
+    side, current = capturing_stream(device), torch.cuda.current_stream(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    program(list(arguments))
+    needed = torch.cuda.max_memory_allocated(device) - before
+    torch.cuda.empty_cache()
+    side.wait_stream(current)
     with torch.cuda.stream(side):
+        _set_aside(needed * (1 + _SPARES[0]), device)
         program(list(arguments))
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
-        program(list(arguments))
-        needed = torch.cuda.max_memory_allocated(device) - before
-    torch.cuda.current_stream(device).wait_stream(side)
+    current.wait_stream(side)
     torch.cuda.empty_cache()
     return needed
+
+
+def _set_aside(size: float, device: torch.device) -> None:
+    """One block that allocations are then cut from; block by block they would hold half as much again."""
+    torch.empty(int(size), dtype=torch.uint8, device=device)
 
 
 def _large_blocks(graph: torch.cuda.CUDAGraph) -> int:

@@ -23,6 +23,11 @@ class Pieces:
     def __init__(self) -> None:
         self._size: int | None = None
 
+    @property
+    def needed(self) -> bool:
+        """Whether a batch had to be cut so far: memory is short."""
+        return self._size is not None
+
     def __call__(self, engine: Engine, batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """The engine's sums and norms; memory that not even one example fits into is an error."""
         examples = len(mask)

@@ -1,0 +1,85 @@
+"""Where memory is short, eager steps run in pieces and a program goes without its CUDA graph; the results stay."""
+
+import pytest
+import torch
+from compiled_checks import OnDevice, a_network, check_equal, cross_entropy, eager_twin, images
+from torch import Tensor
+
+from tacit.gradients import compiled_engine, compiling
+from tacit.gradients.engines import BookkeepingEngine
+
+MOST = 4  # examples that an eager step holds
+
+
+@pytest.fixture
+def scarce(monkeypatch) -> list[int]:
+    """An eager step runs out of memory on more than a few examples; the sizes that were tried."""
+    tried: list[int] = []
+    real = BookkeepingEngine.__call__
+
+    def call(self, batch, mask):
+        tried.append(len(mask))
+        if len(mask) > MOST:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return real(self, batch, mask)
+
+    monkeypatch.setattr(BookkeepingEngine, "__call__", call)
+    return tried
+
+
+def test_a_program_is_compared_with_eager_steps_in_pieces(traced, scarce):
+    expected = eager_twin(traced(a_network(), cross_entropy))
+    grad, batch = traced(a_network(), cross_entropy), images()
+    for _ in range(3):
+        found = grad(*batch)
+    assert grad.compilation == "compiled"
+    assert scarce == [6, 3, 3, 3, 3]  # before the program, and beside its first result
+    check_equal(found, sum_of_halves(expected, batch))
+
+
+def test_a_wrong_program_is_found_out_by_pieces(traced, scarce, monkeypatch):
+    def twice(trace, inputs, *, apart):
+        return lambda arguments: [2 * value for value in trace.graph(*arguments)]
+
+    monkeypatch.setattr(compiling, "compile_graph", twice)
+    expected, grad, batch = eager_twin(traced(a_network(), cross_entropy)), traced(a_network(), cross_entropy), images()
+    check_equal(grad(*batch), sum_of_halves(expected, batch))
+    assert "its result is not that of the eager step" in grad.compilation
+
+
+def test_who_forgets_programs_tries_whole_batches_again(traced, scarce):
+    grad, batch = traced(a_network(), cross_entropy), images()
+    grad(*batch)
+    grad.forget_programs()
+    scarce.clear()
+    grad(*batch)
+    assert scarce[0] == 6
+
+
+def test_a_program_that_is_too_large_for_a_graph_runs_without(traced, monkeypatch):
+    captures = []
+
+    def too_large(*_):
+        captures.append(1)
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(compiled_engine, "Replay", too_large)
+    grad, batch = traced(a_network(), cross_entropy), images()
+    expected = grad(*batch)
+    engine = grad._engine
+    (program,) = engine._programs.values()
+    mask: Tensor = torch.ones(6, dtype=torch.bool).as_subclass(OnDevice)
+    for _ in range(2):
+        sums, _ = engine._replayed(program, batch, mask)
+        for name, value in expected.grads.items():
+            torch.testing.assert_close(torch.Tensor(sums[name]), value)
+    assert len(captures) == 1
+    assert engine.captured(batch, mask, lambda sums, seat: sums) is None
+    assert len(captures) == 1
+
+
+def sum_of_halves(grad, batch):
+    """What a step that holds few examples finds for all of them."""
+    first, second = (grad(*(part[place] for part in batch)) for place in (slice(3), slice(3, None)))
+    sums = {name: first.grads[name] + second.grads[name] for name in first.grads}
+    return type(first)(sums, torch.cat([first.unsafe_norms, second.unsafe_norms]))
