@@ -232,6 +232,16 @@ def test_what_a_layer_is_known_by():
         torch.set_float32_matmul_precision(before)
 
 
+def test_lots_of_about_one_size_are_timed_once(worth_timing, monkeypatch):
+    """Poisson lots have a hundred sizes, and every one of them would be timed."""
+    timed = []
+    monkeypatch.setattr(strategies, "_fastest", lambda use, found: (timed.append(use.examples) or "tile", True))
+    for examples in (20, 17, 32, 25, 33, 16, 64, 12, 21):
+        use = Outer(torch.randn(examples, 1, 8, 6), torch.randn(examples, 1, 8, 5), torch.Size((6, 5)))
+        assert Strategies()._choose(use, ways.ways_for(use)) == "tile"
+    assert timed == [20, 33, 16]
+
+
 CHILD = """
 import sys, torch
 from tacit.gradients import strategies, ways

@@ -208,13 +208,17 @@ def _is_fake(use: Contribution) -> bool:
 
 
 def _key(use: Contribution, *, counted: bool = True) -> str:
-    """What a layer is known by, with the number of its examples or without."""
+    """What a layer is known by, with the number of its examples, up to the next power of two, or without.
+
+    Lots differ in size from step to step, and each size would be timed anew.
+    """
     operands = _operands(use)
     device = operands[0].device
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu x{torch.get_num_threads()}"
-    shapes = [(tuple(t.shape[not counted :]), tuple(t.stride()), str(t.dtype)) for t in operands]
+    examples = (_examples(use) - 1).bit_length() if counted else None
+    shapes = [(tuple(t.shape[1:]), tuple(t.stride()), str(t.dtype)) for t in operands]
     extra = use.geometry if isinstance(use, Convolved) else None
-    facts = (_TIMING, type(use).__name__, shapes, extra, where, torch.__version__, operand_bits())
+    facts = (_TIMING, type(use).__name__, examples, shapes, extra, where, torch.__version__, operand_bits())
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
 
 
