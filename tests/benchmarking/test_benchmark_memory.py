@@ -9,7 +9,7 @@ import pytest
 
 from tacit.benchmarking import alone, engines
 from tacit.benchmarking.contenders import Contender
-from tacit.benchmarking.memory import MIB, reset_resident_peak, resident_below_mib
+from tacit.benchmarking.memory import MIB, read_code, reset_resident_peak, resident_below_mib, resident_mib
 
 pytestmark = pytest.mark.skipif(not reset_resident_peak(), reason="the system does not tell")
 
@@ -44,3 +44,15 @@ def test_processes_that_help_are_counted_with_those_that_they_start():
 
 def test_a_contender_that_fails_has_no_memory_to_show():
     assert alone.memory_of("logistic", "no-such-engine", "float32", 4) == alone.Memory()
+
+
+def test_code_is_resident_before_anything_is_measured(tmp_path):
+    """A mapped file stands for a library: once it was read, touching its pages adds nothing."""
+    library, size = tmp_path / "library", 32 * MIB
+    library.write_bytes(b"code" * (size // 4))
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        if not read_code():
+            pytest.skip("a system before Linux 5.14")
+        before = resident_mib()
+        assert sum(mapped[place] for place in range(0, size, 1024)) == ord("c") * size // 1024
+        assert resident_mib() - before < 16

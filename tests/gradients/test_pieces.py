@@ -41,6 +41,18 @@ def test_a_size_that_fitted_is_kept():
     assert engine.sizes == [7, 4, 2, 2, 2, 1, 2, 2, 2, 1]
 
 
+def test_no_more_than_asked_for_at_once():
+    engine, pieces, batch, mask = Rowwise(7), Pieces(), (torch.ones(7, 2),), torch.ones(7, dtype=torch.bool)
+    torch.testing.assert_close(pieces(engine, batch, mask, most=4), Rowwise(7)(batch, mask))
+    assert engine.sizes == [4, 3]
+    assert not pieces.needed  # memory was not short
+    pieces(Rowwise(2), batch, mask, most=4)
+    assert pieces.needed
+    engine.sizes.clear()
+    pieces(engine, batch, mask, most=1)
+    assert engine.sizes == [1] * 7
+
+
 def test_what_is_shared_by_all_examples_stays_whole():
     class Shifted(Rowwise):
         def __call__(self, batch, mask):

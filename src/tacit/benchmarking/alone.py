@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from tacit.benchmarking.memory import reset_resident_peak, resident_below_mib, resident_mib
+from tacit.benchmarking.memory import read_code, reset_resident_peak, resident_below_mib, resident_mib
 from tacit.gradients.compiling_apart import has_libraries
 
 _TIMEOUT = 300.0
@@ -108,6 +108,7 @@ def _grown(model: str, engine: str, precision: str, batch: int) -> tuple[float, 
     with quiet():
         if contender.needs is not None:
             importlib.import_module(contender.needs)  # as tacit is imported already
+        read_code()
         before = resident_mib() if reset_resident_peak() else None
         step = contender.prepare(task)
         peaks = []

@@ -4,9 +4,11 @@ On a GPU that is what its steps have allocated at most, plus what its CUDA graph
 shows as allocated only while the graph is recorded. What cuBLAS keeps for each stream (32 MiB on an H200) is there
 before all contenders, and counts for none of them: the first one would pay for those after it. On a CPU it is the
 growth of the process's resident set, at the peak of steps after the first ones, which means something only in a process
-that measures nothing else; `tacit.benchmarking.alone` starts one.
+that measures nothing else; `tacit.benchmarking.alone` starts one. The code of libraries is no part of it, as on a GPU:
+`read_code` makes all of it resident before.
 """
 
+import ctypes
 import dataclasses
 import gc
 from pathlib import Path
@@ -18,6 +20,7 @@ from tacit.gradients.compiling import capturing_stream
 MIB = 2**20
 _PROCESSES = Path("/proc")
 _CLEAR = Path("/proc/self/clear_refs")
+_POPULATE_READ = 22  # MADV_POPULATE_READ of Linux 5.14
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,3 +108,23 @@ def reset_resident_peak() -> bool:
     except OSError:
         return False
     return True
+
+
+def read_code() -> bool:
+    """Makes the files that this process has mapped resident, the code of its libraries; whether the system can.
+
+    Which pages of it a contender is the first to touch says nothing about what it needs: all processes share them, and
+    the system drops them when it wants the room.
+    """
+    try:
+        lines = (_PROCESSES / "self" / "maps").read_text(encoding="utf-8", errors="replace").splitlines()
+        advise = ctypes.CDLL(None).madvise
+    except (OSError, AttributeError):
+        return False
+    advise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    failures = 0
+    for span, rights, _, _, inode in (line.split()[:5] for line in lines):
+        if rights.startswith("r") and inode != "0":
+            start, end = (int(place, 16) for place in span.split("-"))
+            failures += advise(start, end - start, _POPULATE_READ) != 0
+    return failures == 0

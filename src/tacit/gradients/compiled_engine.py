@@ -144,9 +144,14 @@ class CompiledEngine:
         return launch, program.replay.finished
 
     def _eagerly(self, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """In pieces where a program is to come, which needs less memory; who stays eager is told that it ran out."""
+        """In pieces where a program is to come, which needs less memory; who stays eager is told that it ran out.
+
+        On a CPU that is one half after the other, which hardly takes longer; a GPU takes the whole while it fits.
+        """
         gathered = batch.gather() if isinstance(batch, Rows) else batch
-        return self._pieces(self.eager, gathered, mask) if self.asked else self.eager(gathered, mask)
+        if not self.asked:
+            return self.eager(gathered, mask)
+        return self._pieces(self.eager, gathered, mask, most=None if mask.is_cuda else (len(mask) + 1) // 2)
 
     def _check(self, program: _Program, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """A program's first result must be the eager one, up to rounding, and some later ones.

@@ -28,11 +28,14 @@ class Pieces:
         """Whether a batch had to be cut so far: memory is short."""
         return self._size is not None
 
-    def __call__(self, engine: Engine, batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """The engine's sums and norms; memory that not even one example fits into is an error."""
-        examples = len(mask)
+    def __call__(
+        self, engine: Engine, batch: tuple[Any, ...], mask: Tensor, *, most: int | None = None
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """The engine's sums and norms, ``most`` examples at once or all; memory that not even one example fits into is
+        an error.
+        """
         while True:
-            size = examples if self._size is None else min(self._size, examples)
+            size = min(len(mask), most or len(mask), self._size or len(mask))
             try:
                 return _in_pieces(engine, batch, mask, size)
             except RuntimeError as error:
