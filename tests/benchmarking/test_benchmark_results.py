@@ -27,6 +27,19 @@ def test_results_of_one_machine_become_one():
     assert (whole["command"], whole["date"]) == ("a; b; c", "2026-01-02")
 
 
+def test_a_contender_has_its_row_from_the_run_with_most_of_them():
+    """What a run for growth says of three contenders does not stand beside what seven had in turn."""
+
+    def rows(run, engines, batch=8):
+        return [{"model": "mlp", "precision": "tf32", "batch": batch, "engine": name, "ms": run} for name in engines]
+
+    runs = [rows(1, "ab"), rows(2, "abc") + rows(2, "a", batch=16), rows(3, "ad"), rows(4, "abc")]
+    found = merged([result(rows=each) for each in runs])["rows"]
+    assert [(row["engine"], row["batch"], row["ms"]) for row in found] == [
+        ("a", 8, 2), ("b", 8, 2), ("c", 8, 2), ("a", 16, 2), ("d", 8, 3),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("changes", [{"hardware": {"cores": 3}}, {"versions": {"torch": "2.8"}}])
 def test_results_of_different_machines_are_not_compared(changes):
     with pytest.raises(InputError, match=f"differ in {next(iter(changes))}"):

@@ -1,6 +1,7 @@
 """Results in files, each with what it was measured on and with."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,9 @@ def read_result(path: Path) -> dict[str, Any]:
 def merged(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Several results of one machine as one: all rows, every command, the last date.
 
+    A contender that several of them measured on the same task has its row from the one with the most rows of that task:
+    what was timed in turn belongs together, and growth begins with a few contenders alone.
+
     Raises:
         InputError: the results come from different hardware or versions, so that their rows must not be compared.
     """
@@ -55,11 +59,27 @@ def merged(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
             raise InputError(f"results: differ in {key}, so that they cannot be compared. Draw a page for each.")
     whole = dict(first)
     for other in others:
-        for key in ("rows", "growth", "largest_batch"):
+        for key in ("growth", "largest_batch"):
             if key in other:
                 whole[key] = [*whole.get(key, []), *other[key]]
         if "memory_limit_mib" in other:
             whole.setdefault("memory_limit_mib", other["memory_limit_mib"])
+    whole["rows"] = _each_contender_once([result["rows"] for result in results])
     whole["command"] = "; ".join(str(result.get("command", "")) for result in results)
     whole["date"] = max(str(result.get("date", "")) for result in results)
     return whole
+
+
+def _each_contender_once(runs: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+    counts = [Counter(_task(row) for row in rows) for rows in runs]
+    best: dict[object, int] = {}
+    for run, rows in enumerate(runs):
+        for row in rows:
+            held = best.setdefault((_task(row), row.get("engine")), run)
+            if counts[run][_task(row)] > counts[held][_task(row)]:
+                best[_task(row), row.get("engine")] = run
+    return [row for run, rows in enumerate(runs) for row in rows if best[_task(row), row.get("engine")] == run]
+
+
+def _task(row: dict[str, Any]) -> tuple[object, ...]:
+    return row.get("model"), row.get("precision"), row.get("batch")

@@ -72,7 +72,8 @@ def _headlines(groups: Sequence[Sequence[Row]]) -> list[Headline]:
         ours = next((row for row in group if row["engine"] == _OURS and row["ratio_fastest"] is not None), None)
         if ours is not None:
             label = f"{ours['model']}, {ours['precision']}"
-            detail = f"of the fastest plain step; {_shown(ours['ratio'])}× plain eager"
+            eager = "–" if ours["ratio"] is None else f"{ours['ratio']:.2f}×"
+            detail = f"of the fastest plain step; {eager} plain eager"
             found.append(Headline(label, f"{ours['ratio_fastest']:.2f}×", detail))
     return found
 
