@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from tacit.gradients.batches import Rows
 from tacit.gradients.pieces import Pieces
 
+gather = Rows.gather
 SCARCE = torch.OutOfMemoryError("CUDA out of memory")
 
 
@@ -32,6 +34,18 @@ def test_pieces_add_up(most):
     sums, found = Pieces()(Rowwise(most), (values,), mask)
     torch.testing.assert_close(sums, expected)
     torch.testing.assert_close(found, norms)
+
+
+@pytest.mark.parametrize("most", [7, 4, 3, 1])
+def test_rows_are_gathered_piece_by_piece(most, monkeypatch):
+    records, index = (torch.randn(20, 2),), torch.tensor([19, 3, 3, 0, 8, 1, 5])
+    mask = torch.tensor([True] * 5 + [False, True])
+    gathered = []
+    monkeypatch.setattr(Rows, "gather", lambda rows: gathered.append(len(rows.index)) or gather(rows))
+    found = Pieces()(Rowwise(7), Rows(records, index), mask, most=most)
+    torch.testing.assert_close(found, Rowwise(7)((records[0][index],), mask))
+    assert max(gathered) == most
+    assert sum(gathered) == 7
 
 
 def test_a_size_that_fitted_is_kept():

@@ -9,7 +9,7 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tacit.gradients.kernels import zero_rows_
-from tacit.gradients.tidying import clear_rows_in_place, without_layout_copies
+from tacit.gradients.tidying import clear_rows_in_place, storage_of, without_layout_copies
 
 CLONE = torch.ops.aten.clone.default
 KEEP = torch.tensor([True, False, True])
@@ -29,6 +29,22 @@ def test_rows_of_the_graphs_own_tensors_are_cleared_where_they_are() -> None:
     clear_rows_in_place(graph)
     assert clones(graph) == 0
     assert torch.equal(graph(values, KEEP), torch.where(KEEP[:, None], 2 * values, 0) + 1)
+
+
+def test_views_of_a_copy_are_known_as_views_of_what_was_copied() -> None:
+    """Whoever asks who reads a tensor, itself or by a view, finds them all."""
+
+    def function(x: Tensor, keep: Tensor) -> Tensor:
+        first, rest = zero_rows_((2 * x).clone(), keep).view(3, 2, 2).split(1, 1)
+        return first + rest.view(3, 1, 2)
+
+    values = torch.randn(3, 4)
+    graph = traced(function, values, KEEP)
+    clear_rows_in_place(graph)
+    (doubled,) = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.mul.Tensor)
+    (total,) = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.add.Tensor)
+    assert [storage_of(part) for part in total.all_input_nodes] == [storage_of(doubled)] * 2
+    torch.testing.assert_close(graph(values, KEEP), function(values, KEEP))
 
 
 def test_what_was_given_to_the_graph_stays_as_it_is() -> None:

@@ -1,5 +1,6 @@
 """The optimizer's update: when plain descent may be taken for it, and gradients that are given up."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -43,3 +44,15 @@ def test_gradients_are_given_up_outside_the_optimizer_too():
         parameter.grad = torch.ones(2)
     update.drop_gradients(given)
     assert all(parameter.grad is None for parameter in given.values())
+
+
+@pytest.mark.parametrize("name", ["RMSprop", "Adam", "AdamW", "Adagrad", "Adadelta", "NAdam", "Rprop", "ASGD", "LBFGS"])
+def test_other_optimizers_are_asked_themselves(name):
+    given = parameters()
+    assert Update(getattr(torch.optim, name)(given.values(), lr=0.1)).descent(given) is None
+
+
+@pytest.mark.parametrize("option", [{"momentum": 0.9}, {"weight_decay": 0.1}, {"maximize": True}])
+def test_descent_with_anything_else_is_none(option):
+    given = parameters()
+    assert Update(torch.optim.SGD(given.values(), lr=0.1, **option)).descent(given) is None

@@ -100,6 +100,11 @@ def take(batch: Any, index: Tensor, examples: int) -> Any:
     return map_leaves(rows, batch)
 
 
+def gathered(batch: Any) -> Any:
+    """The batch as tensors of its own."""
+    return batch.gather() if isinstance(batch, Rows) else batch
+
+
 def split(batch: Any, size: int, examples: int) -> Iterator[tuple[Any, slice]]:
     """The batch in consecutive pieces of at most ``size`` examples, with the place of each piece."""
     for start in range(0, examples, size):
@@ -108,6 +113,8 @@ def split(batch: Any, size: int, examples: int) -> Iterator[tuple[Any, slice]]:
 
 
 def _narrow(batch: Any, place: slice, examples: int) -> Any:
+    if isinstance(batch, Rows):
+        return Rows(batch.tensors, batch.index[place])
     return map_leaves(lambda leaf: leaf[place] if leaf.shape[0] == examples else leaf, batch)
 
 

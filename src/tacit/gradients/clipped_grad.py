@@ -12,7 +12,7 @@ from tacit.clipping import Clipping
 from tacit.core.errors import InputError, UnsupportedError
 from tacit.core.privacy import Neighbours
 from tacit.core.validation import check_choice, check_count
-from tacit.gradients.batches import Rows, count_examples, device_of, split
+from tacit.gradients.batches import Rows, count_examples, device_of, gathered, split
 from tacit.gradients.compiled_engine import CompiledEngine, Finish, Launch
 from tacit.gradients.engines import ENGINES, BookkeepingEngine, Engine
 from tacit.gradients.losses import LossFunction, laid_out_like, sum_dtype, trainable
@@ -237,7 +237,7 @@ class ClippedGrad:
     def _apply(self, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         if isinstance(self._engine, CompiledEngine):
             return self._engine(batch, mask)
-        return self._engine(batch.gather() if isinstance(batch, Rows) else batch, mask)
+        return self._engine(gathered(batch), mask)
 
     def _run(self, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """``auto`` takes book-keeping until it refuses a batch, and vmap of grad from then on."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import UnsupportedError
-from tacit.gradients.batches import Rows, count_examples, form_of, leaves, numbers_in
+from tacit.gradients.batches import Rows, count_examples, form_of, gathered, leaves, numbers_in
 from tacit.gradients.compiling import Compilation, Replay, can_compile, compiling, wait_for_compiler
 from tacit.gradients.engines import BookkeepingEngine
 from tacit.gradients.kept_memory import give_back_freed_memory
@@ -148,10 +148,9 @@ class CompiledEngine:
 
         On a CPU that is one half after the other, which hardly takes longer; a GPU takes the whole while it fits.
         """
-        gathered = batch.gather() if isinstance(batch, Rows) else batch
         if not self.asked:
-            return self.eager(gathered, mask)
-        return self._pieces(self.eager, gathered, mask, most=None if mask.is_cuda else (len(mask) + 1) // 2)
+            return self.eager(gathered(batch), mask)
+        return self._pieces(self.eager, batch, mask, most=None if mask.is_cuda else (len(mask) + 1) // 2)
 
     def _check(self, program: _Program, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """A program's first result must be the eager one, up to rounding, and some later ones.
@@ -209,8 +208,8 @@ class CompiledEngine:
         return program
 
     def _ways(self, batch: Batch) -> list[list[Step]]:
-        gathered = batch.gather() if isinstance(batch, Rows) else batch
-        return self.eager.ways(gathered, count_examples(gathered))
+        own = gathered(batch)
+        return self.eager.ways(own, count_examples(own))
 
     def _refuse(self, reason: str) -> None:
         self._refused = True

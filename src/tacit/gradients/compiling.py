@@ -20,6 +20,7 @@ from torch.fx import GraphModule
 from tacit.gradients.compiler_jobs import Job
 from tacit.gradients.compiling_apart import CachedJob, can_compile_apart, compile_apart
 from tacit.gradients.kept_memory import keep_freed_memory
+from tacit.gradients.narrow_products import read_rows_where_they_lie
 from tacit.gradients.parcel import Parcel
 from tacit.gradients.sharing import share_sums
 from tacit.gradients.tidying import without_layout_copies
@@ -27,7 +28,7 @@ from tacit.gradients.tracing import Program, Trace
 
 _ONE_AT_A_TIME = threading.Lock()
 _TURN = 1e-4  # seconds, after which a compiler in the background lets the training go on
-_SPARES = (1 / 64, 1 / 16, 1 / 4)  # of a program's memory, tried in turn: what splitting one block may waste
+_SPARES = (0.0, 1 / 64, 1 / 16, 1 / 4)  # of a program's memory, tried in turn: what splitting one block may waste
 
 
 def can_compile(device: torch.device) -> bool:
@@ -44,6 +45,7 @@ def improved(graph: GraphModule) -> GraphModule:
     """The same function as a graph that compiles into faster code."""
     changed = without_layout_copies(graph)
     share_sums(changed)
+    read_rows_where_they_lie(changed)
     return changed
 
 
@@ -163,7 +165,11 @@ class Replay:
                 break
             self.results, self.finished = [], {}
             self._graph.reset()
-            self._graph = capture(spare)
+            try:
+                self._graph = capture(spare)
+            except torch.OutOfMemoryError:
+                self._graph = capture(_SPARES[0])  # in several blocks, which fitted
+                break
 
     def holds(self, value: Tensor) -> bool:
         """Whether the next call overwrites this tensor: it is one of the results, or a view of one."""

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tacit.gradients.batches import split
+from tacit.gradients.batches import Rows, gathered, split
 from tacit.gradients.engines import Engine
 
 
@@ -29,10 +29,10 @@ class Pieces:
         return self._size is not None
 
     def __call__(
-        self, engine: Engine, batch: tuple[Any, ...], mask: Tensor, *, most: int | None = None
+        self, engine: Engine, batch: tuple[Any, ...] | Rows, mask: Tensor, *, most: int | None = None
     ) -> tuple[dict[str, Tensor], Tensor]:
-        """The engine's sums and norms, ``most`` examples at once or all; memory that not even one example fits into is
-        an error.
+        """The engine's sums and norms, ``most`` examples at once or all, rows gathered piece by piece; memory that not
+        even one example fits into is an error.
         """
         while True:
             size = min(len(mask), most or len(mask), self._size or len(mask))
@@ -44,13 +44,15 @@ class Pieces:
             self._size = (size + 1) // 2
 
 
-def _in_pieces(engine: Engine, batch: tuple[Any, ...], mask: Tensor, size: int) -> tuple[dict[str, Tensor], Tensor]:
+def _in_pieces(
+    engine: Engine, batch: tuple[Any, ...] | Rows, mask: Tensor, size: int
+) -> tuple[dict[str, Tensor], Tensor]:
     if size >= len(mask):
-        return engine(batch, mask)
+        return engine(gathered(batch), mask)
     total: dict[str, Tensor] = {}
     norms = []
     for piece, place in split(batch, size, len(mask)):
-        sums, found = engine(piece, mask[place])
+        sums, found = engine(gathered(piece), mask[place])
         norms.append(found)
         for name, value in sums.items():
             total[name] = total[name].add_(value) if name in total else value

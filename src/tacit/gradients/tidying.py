@@ -5,6 +5,8 @@ import copy
 import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+from torch.utils._pytree import tree_leaves
 
 _NORMS = (torch.ops.aten.native_group_norm.default, torch.ops.aten.native_group_norm_backward.default)
 
@@ -20,7 +22,7 @@ def clear_rows_in_place(graph: GraphModule) -> None:
         copied = cleared.all_input_nodes[0]
         source = copied.all_input_nodes[0] if copied.target is torch.ops.aten.clone.default else None
         if source is not None and storage_of(source) not in given and _is_dense(source.meta["val"]):
-            replace(copied, source)
+            _use_instead(copied, source)
     graph.recompile()
 
 
@@ -34,7 +36,7 @@ def leave_given_rows(graph: GraphModule) -> None:
         copied = cleared.all_input_nodes[0]
         if copied.target is torch.ops.aten.clone.default and storage_of(copied.all_input_nodes[0]) in given:
             graph.graph.erase_node(cleared)
-            replace(copied, copied.all_input_nodes[0])
+            _use_instead(copied, copied.all_input_nodes[0])
     graph.recompile()
 
 
@@ -58,6 +60,16 @@ def _calls(graph: GraphModule, target: object) -> list[Node]:
     return [node for node in graph.graph.nodes if node.op == "call_function" and node.target is target]
 
 
+def _use_instead(copied: Node, source: Node) -> None:
+    """What was copied in place of its copy; whatever was a view of the copy is known as one of the source."""
+    place, graph = storage_of(copied), copied.graph
+    replace(copied, source)
+    for node in graph.nodes:
+        if place in map(_storage, tree_leaves(node.meta.get("val"))):
+            arguments, options = map_arg((node.args, node.kwargs), lambda given: given.meta["val"])
+            node.meta["val"] = node.target(*arguments, **options)
+
+
 def replace(node: Node, found: Node) -> None:
     """Another node in the place of this one, which goes."""
     node.replace_all_uses_with(found)
@@ -77,4 +89,8 @@ def _is_dense(value: Tensor) -> bool:
 def storage_of(node: object) -> object:
     """What tells the memory of a node's value from others; the node itself where that is not one tensor."""
     value = node.meta.get("val") if isinstance(node, Node) else None
-    return value.untyped_storage()._cdata if isinstance(value, Tensor) else node
+    return _storage(value) if isinstance(value, Tensor) else node
+
+
+def _storage(value: object) -> object:
+    return value.untyped_storage()._cdata if isinstance(value, Tensor) else value

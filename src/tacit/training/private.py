@@ -13,7 +13,7 @@ from tacit.core.errors import InputError
 from tacit.core.privacy import Neighbours, Statement
 from tacit.core.randomness import Randomness
 from tacit.gradients import clipped_grad, preflight
-from tacit.gradients.batches import Rows, map_leaves
+from tacit.gradients.batches import gathered, map_leaves
 from tacit.gradients.losses import LossFunction
 from tacit.gradients.pieces import out_of_memory
 from tacit.gradients.tracing import Batch
@@ -240,5 +240,5 @@ class Private:
         if self._preflight_due and len(records):
             first = np.arange(min(_PREFLIGHT_RECORDS, len(records)), dtype=np.int64)
             batch = self._batch(records, first)
-            preflight(self._grad, *(batch.gather() if isinstance(batch, Rows) else batch))
+            preflight(self._grad, *gathered(batch))
             self._preflight_due = False

@@ -48,7 +48,9 @@ class Update:
         That is ``torch.optim.SGD`` on all of these parameters, without momentum and the like. A captured step then
         takes it by itself; every other optimizer is asked after it.
         """
-        options = [[group[name] for name in _OPTIONS] for group in self._optimizer.param_groups if "momentum" in group]
+        if type(self._optimizer) is not torch.optim.SGD:
+            return None
+        options = [[group[name] for name in _OPTIONS] for group in self._optimizer.param_groups]
         held = [id(parameter) for parameter in self._parameters()]
         facts = [parameter.data_ptr() for parameter in parameters.values()], options, held, self._is_hooked
         if self._descent[0] != facts:
@@ -65,7 +67,7 @@ class Update:
 
     def _find_descent(self, parameters: Mapping[str, nn.Parameter]) -> "Descent | None":
         optimizer = self._optimizer
-        if type(optimizer) is not torch.optim.SGD or self._is_hooked:
+        if self._is_hooked:
             return None
         rates = {}
         for group in optimizer.param_groups:

@@ -1,0 +1,157 @@
+"""Products with few columns are taken from the records where they lie, and are what they were."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._inductor.utils import run_and_get_code
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from tacit.clipping import Flat
+from tacit.gradients import clipped_grad
+from tacit.gradients.batches import Rows
+from tacit.gradients.kernels import zero_rows_
+from tacit.gradients.narrow_products import read_rows_where_they_lie
+from tacit.gradients.tidying import without_layout_copies
+
+PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
+RECORDS, LOT, WIDTH = 9, 5, 7
+
+
+def traced(function: Callable[..., object], *inputs: Tensor) -> GraphModule:
+    graph = without_layout_copies(make_fx(function, tracing_mode="fake")(*inputs))
+    read_rows_where_they_lie(graph)
+    return graph
+
+
+def products(graph: GraphModule) -> int:
+    return sum(len(graph.graph.find_nodes(op="call_function", target=target)) for target in PRODUCTS)
+
+
+def given(columns: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, ...]:
+    torch.manual_seed(0)
+    records, weight = torch.randn(RECORDS, WIDTH, dtype=dtype), torch.randn(columns, WIDTH, dtype=dtype)
+    lines, index = torch.randn(LOT, columns, dtype=dtype), torch.tensor([8, 0, 3, 3, 5])
+    return records, index, weight, torch.randn(columns, dtype=dtype), lines, torch.ones(LOT, dtype=torch.bool)
+
+
+def step(records: Tensor, index: Tensor, weight: Tensor, bias: Tensor, lines: Tensor, keep: Tensor) -> list[Tensor]:
+    """What logistic regression does with its lot."""
+    rows = records.index_select(0, index)
+    outputs = torch.addmm(bias, rows, weight.t())
+    first, rest = rows.view(LOT, 1, WIDTH).split(4, -1)
+    norms = torch.linalg.vector_norm(first, 2, [-1]) + torch.linalg.vector_norm(rest, 2, [-1])
+    zero_rows_(rows, keep)
+    return [outputs, norms, torch.where(keep[:, None], lines, 0.0).t() @ rows.view(LOT, 1, 1, WIDTH).view(LOT, WIDTH)]
+
+
+@pytest.mark.parametrize("columns", [2, 3, 4])
+def test_few_columns_are_sums(columns: int) -> None:
+    inputs = given(columns)
+    graph = traced(step, *inputs)
+    assert products(graph) == 0
+    for found, expected in zip(graph(*inputs), step(*inputs), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_rows_that_are_cleared_do_not_count(value: float) -> None:
+    *inputs, keep = given(2)
+    inputs[0][3, 2] = value  # twice in the lot
+    keep[2:4] = False
+    graph = traced(step, *inputs, keep)
+    assert products(graph) == 0
+    found, expected = graph(*inputs, keep), step(*inputs, keep)
+    assert found[2].isfinite().all()
+    assert not found[0][2:4].isfinite().any()
+    torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+def test_the_lot_is_never_written_down() -> None:
+    """In the code that is compiled, where a product with ten columns needs it."""
+    _, (narrow,) = run_and_get_code(torch.compile(traced(step, *given(2))), *given(2))
+    _, (wide,) = run_and_get_code(torch.compile(traced(step, *given(10))), *given(10))
+    lot = f"empty_strided_cpu(({LOT}, {WIDTH})"
+    assert lot in wide
+    assert lot not in narrow
+
+
+@pytest.mark.parametrize("columns", [1, 5])
+def test_other_numbers_of_columns_stay_products(columns: int) -> None:
+    assert products(traced(step, *given(columns))) == 2
+
+
+def test_double_precision_stays_a_product() -> None:
+    assert products(traced(step, *given(2, torch.float64))) == 2
+
+
+def test_rows_that_something_else_needs_stay() -> None:
+    records, index, weight, bias, *_ = given(2)
+
+    def both(records: Tensor, index: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        rows = records.index_select(0, index)
+        return torch.addmm(bias, rows, weight.t()), rows.sigmoid() @ weight.t()
+
+    assert products(traced(both, records, index, weight, bias)) == 2
+
+
+def test_a_scaled_product_stays() -> None:
+    records, index, weight, bias, *_ = given(2)
+
+    def scaled(records: Tensor, index: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return torch.addmm(bias, records.index_select(0, index), weight.t(), alpha=2)
+
+    assert products(traced(scaled, records, index, weight, bias)) == 1
+
+
+def test_a_norm_of_cleared_rows_is_theirs() -> None:
+    records, index, weight, _, _, keep = given(2)
+    keep[1] = False
+
+    def cleared(records: Tensor, index: Tensor, weight: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+        rows = records.index_select(0, index)
+        outputs = rows @ weight.t()
+        return outputs, torch.linalg.vector_norm(zero_rows_(rows, keep), 2, [1])
+
+    graph = traced(cleared, records, index, weight, keep)
+    torch.testing.assert_close(graph(records, index, weight, keep), cleared(records, index, weight, keep))
+
+
+def test_a_product_of_cleared_rows_is_theirs() -> None:
+    records, index, weight, _, _, keep = given(2)
+    keep[1] = False
+
+    def cleared(records: Tensor, index: Tensor, weight: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+        rows = records.index_select(0, index)
+        outputs = rows @ weight.t()
+        return outputs, zero_rows_(rows, keep) @ weight.t()
+
+    graph = traced(cleared, records, index, weight, keep)
+    torch.testing.assert_close(graph(records, index, weight, keep), cleared(records, index, weight, keep))
+
+
+@pytest.mark.parametrize("loss", ["cross entropy", "squares"])
+def test_a_compiled_linear_model_equals_the_reference(loss: str) -> None:
+    torch.manual_seed(0)
+    model, clipping = nn.Linear(WIDTH, 3), Flat(0.5)
+    records = torch.randn(RECORDS, WIDTH), torch.randint(3, (RECORDS,))
+    records[0][4] = torch.inf
+
+    def losses(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        outputs = model(x)
+        if loss == "squares":
+            return (outputs - y[:, None]).square().sum(1)
+        return nn.functional.cross_entropy(outputs, y, reduction="none")
+
+    index = torch.tensor([8, 0, 3, 4, 5])
+    batch = tuple(tensor[index] for tensor in records)
+    expected = clipped_grad(model, losses, clipping=clipping, engine="reference")(*batch)
+    grad = clipped_grad(model, losses, clipping=clipping, engine="bookkeeping")
+    grad.start_compiling(wait=True)
+    for _ in range(3):
+        found = grad.accumulate([(Rows(records, index), None)])
+    assert grad.compilation == "compiled"
+    for name, value in expected.grads.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-5)
