@@ -129,6 +129,13 @@ def test_nothing_fits():
     assert largest_near(lambda batch: False, 40) is None
 
 
+@pytest.mark.parametrize(("guess", "truth", "expected", "tries"), [(33, 30, 30, [33, 31]), (29, 31, 30, [30, 32])])
+def test_no_batch_is_tried_that_is_known_to_fit(guess, truth, expected, tries):
+    tried = []
+    assert largest_near(lambda batch: not tried.append(batch) and batch <= truth, guess, known=30) == expected
+    assert tried == tries
+
+
 def test_memory_that_grows_linearly_reaches_its_limit():
     assert batch_in(1000.0, (16, 32), (100.0 + 16 * 3, 100.0 + 32 * 3)) == 300
     assert batch_in(1000.0, (16, 32), (100.0, 100.0)) == 32

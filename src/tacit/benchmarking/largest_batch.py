@@ -45,23 +45,25 @@ def largest_that_fits(
     return low or None
 
 
-def largest_near(fits: Callable[[int], bool], guess: int, *, step: float = 0.05) -> int | None:
+def largest_near(fits: Callable[[int], bool], guess: int, *, known: int = 0, step: float = 0.05) -> int | None:
     """The same from a guess, up or down by ``step`` of it until the answer changes; two tries where it was good.
 
     What is returned has fitted, and a batch larger by ``step`` of the guess has not. None where nothing fits.
+
+    Args:
+        known: a batch that has fitted already; no smaller one is tried.
     """
     check_count("guess", guess)
     check_positive("step", step)
+    guess = max(guess, known)
     width = max(1, round(step * guess))
     if fits(guess):
         batch = guess
         while fits(batch + width):
             batch += width
         return batch
-    for batch in range(guess - width, 0, -width):
-        if fits(batch):
-            return batch
-    return None
+    smaller = (batch for batch in range(guess - width, known, -width) if fits(batch))
+    return next(smaller, known or None)
 
 
 def batch_in(limit: float, sizes: tuple[int, int], needed: tuple[float, float]) -> int:
@@ -152,6 +154,7 @@ def _largest_batch(
 ) -> dict[str, Any]:
     base = WORKLOADS[model].size(device)
     last: list[Lane] = []
+    fitted = [0]
 
     @functools.cache
     def needed(batch: int) -> float | None:
@@ -162,8 +165,10 @@ def _largest_batch(
         except torch.OutOfMemoryError:
             return None
         last[:] = [runs_once(task, contender)]
-        records = sum(part.numel() * part.element_size() for part in task.records) / MIB
-        return (last[0].peak_mib or 0.0) + records if last[0].status == OK else None
+        if last[0].status != OK:
+            return None
+        fitted.append(batch)
+        return (last[0].peak_mib or 0.0) + sum(part.numel() * part.element_size() for part in task.records) / MIB
 
     def fits(batch: int) -> bool:
         return needed(batch) is not None
@@ -171,7 +176,8 @@ def _largest_batch(
     started = time.perf_counter()
     batch = None
     if fits(base.batch) and time.perf_counter() - started > _LONG:
-        batch = largest_near(fits, guess_largest(needed, limit_mib, base.batch))
+        guess = guess_largest(needed, limit_mib, base.batch)
+        batch = largest_near(fits, guess, known=max(fitted))
     if batch is None:  # tries are short, or the guess was far too high
         batch = largest_that_fits(fits, start=base.batch)
     return {
