@@ -6,6 +6,7 @@ from compiled_checks import OnDevice, a_network, check_equal, cross_entropy, eag
 from torch import Tensor
 
 from tacit.gradients import ClippedSum, compiled_engine, compiling
+from tacit.gradients.batches import Rows
 from tacit.gradients.engines import BookkeepingEngine
 
 MOST = 2  # examples that an eager step holds
@@ -83,3 +84,15 @@ def sum_of_pieces(grad, batch):
     parts = [grad(*(values[place : place + MOST] for values in batch)) for place in range(0, len(batch[0]), MOST)]
     sums = {name: sum(part.grads[name] for part in parts) for name in parts[0].grads}
     return ClippedSum(sums, torch.cat([part.unsafe_norms for part in parts]))
+
+
+@pytest.mark.parametrize(("size", "pieces"), [(48, [3, 3]), (32, [2, 2, 2]), (1, [1] * 6), (10**6, [3, 3])])
+def test_wide_rows_are_gathered_in_smaller_pieces(traced, monkeypatch, size, pieces):
+    """A row is 16 bytes: half of six at once, or what so many bytes hold."""
+    monkeypatch.setattr(compiled_engine, "_GATHERED", size)
+    tried: list[int] = []
+    real = Rows.gather
+    monkeypatch.setattr(Rows, "gather", lambda rows: tried.append(len(rows.index)) or real(rows))
+    grad = traced(torch.nn.Linear(4, 2))
+    grad.accumulate([(Rows((torch.randn(9, 4),), torch.arange(6)), None)])
+    assert tried[: len(pieces)] == pieces

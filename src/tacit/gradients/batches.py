@@ -34,6 +34,10 @@ class Rows:
         index = self.index.to(self.tensors[0].device, non_blocking=True)
         return tuple(tensor.index_select(0, index) for tensor in self.tensors)
 
+    def rows_in(self, size: int) -> int:
+        """How many rows so many bytes hold; one at least."""
+        return max(1, size // max(1, sum(tensor[:1].nbytes for tensor in self.tensors)))
+
 
 def leaves(tree: Any) -> Iterator[Tensor]:
     """All tensors of the tree, in order."""

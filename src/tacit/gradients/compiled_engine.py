@@ -17,6 +17,7 @@ from tacit.gradients.batches import Rows, count_examples, form_of, gathered, lea
 from tacit.gradients.compiling import Compilation, Replay, can_compile, compiling, wait_for_compiler
 from tacit.gradients.engines import BookkeepingEngine
 from tacit.gradients.kept_memory import give_back_freed_memory
+from tacit.gradients.layout_probe import PROBED
 from tacit.gradients.model_state import generator_states
 from tacit.gradients.pieces import Pieces
 from tacit.gradients.recorder import Step
@@ -28,6 +29,7 @@ _ROUGH_TOLERANCE = 0.5  # with operands cut to ten bits, gradients of deep netwo
 _FINE = 1e-5
 _NEGLIGIBLE = 1e-3  # of a gradient's norm
 _LOOKS = (10, 100, 1000, 10_000)  # calls after which a program is compared again, the last one every so many
+_GATHERED = 2**21  # bytes of rows that an eager step gathers at once on a CPU
 _SHAPES = 4  # programs at most; a lot of any other shape runs eagerly
 
 
@@ -146,11 +148,14 @@ class CompiledEngine:
     def _eagerly(self, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """In pieces where a program is to come, which needs less memory; who stays eager is told that it ran out.
 
-        On a CPU that is one half after the other, which hardly takes longer; a GPU takes the whole while it fits.
+        On a CPU that is one half after the other, which hardly takes longer, or less where rows are wide and a half of
+        them would be more than the program holds; a GPU takes the whole while it fits.
         """
         if not self.asked:
             return self.eager(gathered(batch), mask)
-        return self._pieces(self.eager, batch, mask, most=None if mask.is_cuda else (len(mask) + 1) // 2)
+        half = (len(mask) + 1) // 2
+        most = min(half, batch.rows_in(_GATHERED)) if isinstance(batch, Rows) else half
+        return self._pieces(self.eager, batch, mask, most=None if mask.is_cuda else most)
 
     def _check(self, program: _Program, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """A program's first result must be the eager one, up to rounding, and some later ones.
@@ -161,6 +166,8 @@ class CompiledEngine:
         expected, norms = self._eagerly(batch, mask)
         if self._pieces.needed:  # as large as the model: not beside a program that memory just holds
             expected = {name: value.cpu() for name, value in expected.items()}
+        if not mask.is_cuda:
+            give_back_freed_memory()  # of the eager step, before the program takes its own
         drew = any(not torch.equal(*states) for states in zip(before, generator_states(), strict=True))
         sums, found = self._plainly(program, batch, mask)
         rough = program.compilation.trace.half_precision or operand_error(torch.float32, convolution=True) > _FINE
@@ -177,7 +184,7 @@ class CompiledEngine:
             agree &= _distance(sums, expected) <= tolerance * (_distance(expected, {}) + least)
         program.trusted = agree and bool(mask.any())
         if program.trusted and not mask.is_cuda:
-            give_back_freed_memory()  # of the eager step, and at first of probes, trace and compiler
+            give_back_freed_memory()  # of the comparison, and at first of trace and compiler
         if not agree:
             self._refuse("its result is not that of the eager step, so it depends on more than the batch and the model")
             self._programs.clear()
@@ -197,6 +204,8 @@ class CompiledEngine:
                 raise UnsupportedError(f"no compiler for {device.type}: install Triton for GPUs, g++ for the CPU")
             if isinstance(batch, Rows):
                 batch = Rows(batch.tensors, batch.index.to(device))
+            if device.type == "cpu":
+                give_back_freed_memory()  # of the eager step
             traced = trace(*self.eager.parts, ways[0], (batch, mask))
         except UnsupportedError as error:
             self._refuse(str(error))
@@ -208,7 +217,8 @@ class CompiledEngine:
         return program
 
     def _ways(self, batch: Batch) -> list[list[Step]]:
-        own = gathered(batch)
+        """Found already by the eager step, for batches of any size; a few rows tell which."""
+        own = gathered(Rows(batch.tensors, batch.index[:PROBED]) if isinstance(batch, Rows) else batch)
         return self.eager.ways(own, count_examples(own))
 
     def _refuse(self, reason: str) -> None:
