@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from tacit.clipping import Flat
 from tacit.core.errors import UnsupportedError
-from tacit.gradients import ClippedGrad, clipped_grad, compiler_process, compiling, compiling_apart
+from tacit.gradients import ClippedGrad, clipped_grad, compiler_jobs, compiler_process, compiling, compiling_apart
 from tacit.gradients.compiler_jobs import CompilerSettings, Job
 from tacit.gradients.compiling import can_compile
 from tacit.gradients.compiling_apart import can_compile_apart, compile_apart
@@ -52,6 +52,22 @@ def a_grad() -> ClippedGrad:
 
 def never(*arguments, **options):
     pytest.fail("another process was started")
+
+
+def test_the_key_depends_on_the_code_that_improves_graphs(monkeypatch, tmp_path):
+    """A library of before a fault was mended is not taken after it."""
+    graph, inputs = a_graph()
+    (tmp_path / "narrower").mkdir()
+    keys = {compiler_jobs.Job.of(graph, inputs, {}).key()}
+    for name in ("compiler_jobs.py", "tidying.py", "narrower/sums.py"):
+        (tmp_path / name).write_text("changed", encoding="utf-8")
+        monkeypatch.setattr(compiler_jobs, "__file__", str(tmp_path / "compiler_jobs.py"))
+        compiler_jobs._own_code.cache_clear()
+        keys.add(compiler_jobs.Job.of(graph, inputs, {}).key())
+    monkeypatch.undo()
+    compiler_jobs._own_code.cache_clear()
+    assert len(keys) == 4
+    assert compiler_jobs.Job.of(graph, inputs, {}).key() in keys
 
 
 def test_the_key_depends_on_all_that_decides_about_the_library(monkeypatch, tmp_path):

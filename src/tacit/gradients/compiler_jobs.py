@@ -103,7 +103,7 @@ class Job:
 
     def key(self) -> str:
         """The same for jobs with the same machine code; the values of tensors in the graph are part of that."""
-        versions = (_own_version(), torch.__version__, torch.version.git_version)
+        versions = (_own_code(), torch.__version__, torch.version.git_version)
         facts = (self.graph.code, self.layouts, self.options, self.settings, versions, _processor())
         digest = hashlib.sha256(repr(facts).encode())
         for name, value in itertools.chain(self.graph.named_parameters(), self.graph.named_buffers()):
@@ -129,10 +129,17 @@ class Job:
         return program
 
 
-def _own_version() -> str:
+@functools.cache
+def _own_code() -> str:
+    """What decides here about a graph on its way to machine code: this room's files, or where there are none to read,
+    the version that they came with.
+    """
+    digest = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(file.read_bytes())
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # run from its source
-        return importlib.metadata.version("tacit")
-    return ""
+        digest.update(importlib.metadata.version("tacit").encode())
+    return digest.hexdigest()
 
 
 def _processor() -> str:
