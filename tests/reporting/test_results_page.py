@@ -219,6 +219,18 @@ def test_names_are_not_joined_by_a_line(tmp_path):
     assert ">adam<" in drawn
 
 
+def test_knobs_are_shown_as_they_were_asked_for(tmp_path):
+    """Noise for epsilon 0.5 gives a little less; lots of 12,000 are whole."""
+    for key, values, labels in (
+        ("epsilon", [0.499963, 7.99828, 1234.5], [">0.5<", ">8<", ">1234.5<"]),
+        ("batch_size", [600, 12_000], [">600<", ">12000<"]),
+    ):
+        rows = [{key: value, "test_accuracy": 0.9, "std": None} for value in values]
+        _, figures = shown(tmp_path, {**SWEEP, "over": [{"key": key, "values": values}], "rows": rows})
+        for label in labels:
+            assert label in figures["some-recipe-0"]
+
+
 def test_ticks_of_shares_say_where_they_stand():
     """Ticks at 87.5 and 82.5 % were labelled 88 and 82."""
     figure, axes = canvas()

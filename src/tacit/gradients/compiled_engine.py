@@ -184,7 +184,7 @@ class CompiledEngine:
             agree &= _distance(sums, expected) <= tolerance * (_distance(expected, {}) + least)
         program.trusted = agree and bool(mask.any())
         if program.trusted and not mask.is_cuda:
-            give_back_freed_memory()  # of the comparison, and at first of trace and compiler
+            give_back_freed_memory(collect=True)  # of the comparison, and at first of trace and compiler
         if not agree:
             self._refuse("its result is not that of the eager step, so it depends on more than the batch and the model")
             self._programs.clear()

@@ -27,9 +27,14 @@ def keep_freed_memory() -> None:
         library.mallopt(_MMAP_THRESHOLD, _LARGE)
 
 
-def give_back_freed_memory() -> None:
-    """Gives back, once, what was freed so far: after preparations that needed more, or other blocks, than steps do."""
-    gc.collect()  # traced graphs refer to themselves
+def give_back_freed_memory(*, collect: bool = False) -> None:
+    """Gives back, once, what was freed so far: after preparations that needed more, or other blocks, than steps do.
+
+    Args:
+        collect: what refers to itself, too, as traced graphs do; in a large process that takes a while.
+    """
+    if collect:
+        gc.collect()
     with contextlib.suppress(OSError, AttributeError):
         _c_library().malloc_trim(0)
 

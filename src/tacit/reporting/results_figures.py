@@ -216,4 +216,7 @@ def _logarithmic_epsilon(axes: Axes, values: Sequence[float]) -> None:
 
 
 def _shown(value: float | str) -> str:
+    """Three digits: an epsilon that was asked for is met to a few more, which nobody asks for."""
+    if isinstance(value, float) and abs(value) < 1000:
+        return f"{value:.3g}"
     return value if isinstance(value, str) else f"{value:g}"
