@@ -1,5 +1,8 @@
 """Where memory is short, eager steps run in pieces and a program goes without its CUDA graph; the results stay."""
 
+import weakref
+from unittest import mock
+
 import pytest
 import torch
 from compiled_checks import OnDevice, a_network, check_equal, cross_entropy, eager_twin, images
@@ -86,13 +89,49 @@ def sum_of_pieces(grad, batch):
     return ClippedSum(sums, torch.cat([part.unsafe_norms for part in parts]))
 
 
-@pytest.mark.parametrize(("size", "pieces"), [(48, [3, 3]), (32, [2, 2, 2]), (1, [1] * 6), (10**6, [3, 3])])
-def test_wide_rows_are_gathered_in_smaller_pieces(traced, monkeypatch, size, pieces):
-    """A row is 16 bytes: half of six at once, or what so many bytes hold."""
+@pytest.mark.parametrize(
+    ("size", "lot", "pieces"),
+    [(48, 6, [3, 3]), (32, 6, [2, 2, 2]), (1, 6, [1] * 6), (10**6, 6, [3, 3]), (1, 20, [3] * 6 + [2])],
+)
+def test_wide_rows_are_gathered_in_smaller_pieces(traced, monkeypatch, size, lot, pieces):
+    """A row is 16 bytes: half of them at once, or what so many bytes hold, but never less than an eighth."""
     monkeypatch.setattr(compiled_engine, "_GATHERED", size)
     tried: list[int] = []
     real = Rows.gather
     monkeypatch.setattr(Rows, "gather", lambda rows: tried.append(len(rows.index)) or real(rows))
     grad = traced(torch.nn.Linear(4, 2))
-    grad.accumulate([(Rows((torch.randn(9, 4),), torch.arange(6)), None)])
+    grad.accumulate([(Rows((torch.randn(20, 4),), torch.arange(lot)), None)])
     assert tried[: len(pieces)] == pieces
+
+
+class Memory:
+    """What a capture takes while it runs."""
+
+
+@pytest.mark.parametrize(
+    ("blocks", "fits", "spares"),
+    [
+        ([1], 1.0, [0]),
+        ([2, 1], 1.0, [0, 1 / 64]),
+        ([2, 2, 2], 1.0, [0, 1 / 64, 1 / 16, 1 / 4]),
+        ([2, 2], 1 / 64, [0, 1 / 64, 1 / 16, 0]),
+        ([2], 0.0, [0, 1 / 64, 0]),
+    ],
+)
+def test_a_capture_that_does_not_fit_leaves_no_memory_behind(monkeypatch, blocks, fits, spares):
+    """Where more spare is too much, the last capture is as the first one was, and as much memory is free for it."""
+    tried, left = [], iter(blocks)
+    taken: list[weakref.ref] = []
+
+    def capture(spare):
+        assert not any(memory() for memory in taken)
+        memory = Memory()
+        taken.append(weakref.ref(memory))
+        tried.append(spare)
+        if spare > fits:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return mock.Mock()
+
+    monkeypatch.setattr(compiling, "_large_blocks", lambda graph: next(left))
+    compiling.captured_as_one_block(capture)
+    assert tried == spares

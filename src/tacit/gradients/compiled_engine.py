@@ -7,6 +7,7 @@ the training, and every step until then is an eager one. A model that cannot be 
 import contextlib
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Hashable, Iterator, Mapping
 
 import torch
@@ -29,7 +30,8 @@ _ROUGH_TOLERANCE = 0.5  # with operands cut to ten bits, gradients of deep netwo
 _FINE = 1e-5
 _NEGLIGIBLE = 1e-3  # of a gradient's norm
 _LOOKS = (10, 100, 1000, 10_000)  # calls after which a program is compared again, the last one every so many
-_GATHERED = 2**21  # bytes of rows that an eager step gathers at once on a CPU
+_GATHERED = 2**21  # bytes of rows that an eager step may gather at once on a CPU
+_MOST_PIECES = 8
 _SHAPES = 4  # programs at most; a lot of any other shape runs eagerly
 
 
@@ -148,13 +150,13 @@ class CompiledEngine:
     def _eagerly(self, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """In pieces where a program is to come, which needs less memory; who stays eager is told that it ran out.
 
-        On a CPU that is one half after the other, which hardly takes longer, or less where rows are wide and a half of
-        them would be more than the program holds; a GPU takes the whole while it fits.
+        On a CPU that is one half after the other, which hardly takes longer, or smaller parts, eighths at least, where
+        rows are wide and a half of them would be more than the program holds; a GPU takes the whole while it fits.
         """
         if not self.asked:
             return self.eager(gathered(batch), mask)
-        half = (len(mask) + 1) // 2
-        most = min(half, batch.rows_in(_GATHERED)) if isinstance(batch, Rows) else half
+        half, least = (math.ceil(len(mask) / parts) for parts in (2, _MOST_PIECES))
+        most = min(half, max(least, batch.rows_in(_GATHERED))) if isinstance(batch, Rows) else half
         return self._pieces(self.eager, batch, mask, most=None if mask.is_cuda else most)
 
     def _check(self, program: _Program, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:

@@ -149,8 +149,11 @@ class Replay:
         *places, seat = self._parcel.places
         arguments = [*staying, *places]
         needed = _warm_up(program, arguments)
+        self.results: list[Tensor] = []
+        self.finished: dict[str, Tensor] = {}
 
         def capture(spare: float) -> torch.cuda.CUDAGraph:
+            self.results, self.finished = [], {}  # of a capture before, which lie in its memory
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, stream=capturing_stream(device)):
                 _set_aside(needed * (1 + spare), device)
@@ -159,17 +162,7 @@ class Replay:
                 self.finished = finish(self.results, seat)
             return graph
 
-        self._graph = capture(_SPARES[0])
-        for spare in _SPARES[1:]:
-            if _large_blocks(self._graph) <= 1:
-                break
-            self.results, self.finished = [], {}
-            self._graph.reset()
-            try:
-                self._graph = capture(spare)
-            except torch.OutOfMemoryError:
-                self._graph = capture(_SPARES[0])  # in several blocks, which fitted
-                break
+        self._graph = captured_as_one_block(capture)
 
     def holds(self, value: Tensor) -> bool:
         """Whether the next call overwrites this tensor: it is one of the results, or a view of one."""
@@ -201,6 +194,28 @@ def _warm_up(program: Program, arguments: Sequence[Tensor]) -> int:
     current.wait_stream(side)
     torch.cuda.empty_cache()
     return needed
+
+
+def captured_as_one_block(capture: Callable[[float], torch.cuda.CUDAGraph]) -> torch.cuda.CUDAGraph:
+    """A graph whose memory is one block, with as little spare as makes it one; in several where that is too much."""
+    graph = capture(_SPARES[0])
+    for spare in _SPARES[1:]:
+        if _large_blocks(graph) <= 1:
+            return graph
+        graph.reset()
+        found = _if_it_fits(capture, spare)
+        if found is None:
+            return capture(_SPARES[0])
+        graph = found
+    return graph
+
+
+def _if_it_fits(capture: Callable[[float], torch.cuda.CUDAGraph], spare: float) -> torch.cuda.CUDAGraph | None:
+    """None where memory runs out; by then nothing holds what the failed capture took, as an error would."""
+    try:
+        return capture(spare)
+    except torch.OutOfMemoryError:
+        return None
 
 
 def _set_aside(size: float, device: torch.device) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
-from tacit.gradients.tidying import replace, storage_of
+from tacit.gradients.tidying import replace, storage_of, written_storages
 
 _aten = torch.ops.aten
 _GATHER, _CLEAR = _aten.index_select.default, torch.ops.tacit.zero_rows_.default
@@ -30,7 +30,7 @@ def read_rows_where_they_lie(graph: GraphModule) -> None:
     """
     for rows in graph.graph.find_nodes(op="call_function", target=_GATHER):
         users = list(_users(graph.graph, rows))
-        if _is_table(rows) and _can_be_sums(users, rows):
+        if _is_table(rows) and not _changes(graph.graph, rows) and _can_be_sums(users, rows):
             _write_out(graph.graph, rows, users)
     graph.graph.eliminate_dead_code()
     graph.recompile()
@@ -42,6 +42,12 @@ def _users(graph: Graph, rows: Node) -> Iterator[Node]:
     for node in graph.nodes:
         if storage_of(node) != place and any(storage_of(given) == place for given in node.all_input_nodes):
             yield node
+
+
+def _changes(graph: Graph, rows: Node) -> bool:
+    """Whether something writes to the rows, other than what clears them."""
+    writers = (node for node in graph.nodes if storage_of(rows) in written_storages(node))
+    return any(writer.target is not _CLEAR for writer in writers)
 
 
 def _is_table(rows: Node) -> bool:

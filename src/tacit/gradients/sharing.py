@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
-from tacit.gradients.tidying import replace, storage_of
+from tacit.gradients.tidying import is_mutable, replace, storage_of, written_storages
 
 _aten = torch.ops.aten
 _BACKWARD, _VAR_MEAN = _aten.native_group_norm_backward.default, _aten.var_mean.correction
@@ -95,7 +95,7 @@ def _before_changes(graph: Graph) -> Iterator[Node]:
     """
     changed = _changed_storages(graph)
     for node in list(graph.nodes):
-        if _is_mutable(node):
+        if is_mutable(node):
             return
         if storage_of(node) not in changed:
             yield node
@@ -106,18 +106,8 @@ def _changed_storages(graph: Graph) -> set[object]:
 
     Clearing rows does not count: of what is cleared only weighted sums are still taken, which want it so.
     """
-    changed: set[object] = set()
-    for node in graph.nodes:
-        if _is_mutable(node) and node.target is not torch.ops.tacit.zero_rows_.default:
-            for place, formal in enumerate(node.target._schema.arguments):
-                if formal.alias_info is not None and formal.alias_info.is_write:
-                    given = node.args[place] if place < len(node.args) else node.kwargs.get(formal.name)
-                    changed.update(storage_of(each) for each in (given if isinstance(given, list) else [given]))
-    return changed
-
-
-def _is_mutable(node: Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+    nodes = (node for node in graph.nodes if node.target is not torch.ops.tacit.zero_rows_.default)
+    return set().union(*map(written_storages, nodes))
 
 
 def _merge(graph: Graph) -> None:

@@ -1,6 +1,7 @@
 """Copies that a traced graph can do without: eager operations needed them, its compiled code does not."""
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -84,6 +85,28 @@ def _is_dense(value: Tensor) -> bool:
             return False
         expected *= size
     return True
+
+
+def written_storages(node: Node) -> set[object]:
+    """The memory that an operation writes to, of what it is given."""
+    if not is_mutable(node):
+        return set()
+    written: set[object] = set()
+    for place, formal in enumerate(_schema(node).arguments):
+        if formal.alias_info is not None and formal.alias_info.is_write:
+            given = node.args[place] if place < len(node.args) else node.kwargs.get(formal.name)
+            written.update(storage_of(each) for each in (given if isinstance(given, list) else [given]))
+    return written
+
+
+def is_mutable(node: Node) -> bool:
+    """Whether an operation changes what it is given."""
+    return isinstance(node.target, torch._ops.OpOverload) and bool(_schema(node).is_mutable)
+
+
+def _schema(node: Node) -> Any:
+    operation: Any = node.target
+    return operation._schema
 
 
 def storage_of(node: object) -> object:
