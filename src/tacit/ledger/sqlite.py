@@ -26,9 +26,9 @@ from tacit.core.errors import InputError, LedgerError, UnsupportedError
 from tacit.ledger.database import LOCK_TIMEOUT_SECONDS, TAIL, Database, NextRecord, Tail
 
 _PREFIX = "sqlite:///"
-_TAIL = TAIL.format(first="?1", account="?2")
-_MOVE = "UPDATE accounts SET length = ?2 + 1, head = ?4 WHERE id = ?1"
-_ADD = "INSERT INTO history (account_id, number, body, hash) VALUES (?1, ?2, ?3, ?4)"
+_TAIL = TAIL.format(first=":first", account=":account")
+_MOVE = "UPDATE accounts SET length = :number + 1, head = :hash WHERE id = :account"
+_ADD = "INSERT INTO history (account_id, number, body, hash) VALUES (:account, :number, :body, :hash)"
 _SHARES_SYNCHRONISATION = sys.platform == "linux"
 _PRIMARY = 0xFF  # the part of SQLite's error codes that says what kind of error it is
 _PAUSE = 0.01  # seconds
@@ -124,14 +124,14 @@ class SqliteDatabase(Database):
     def _following(self, pooled: sa.PoolProxiedConnection, account_id: int, first: int) -> Tail:
         with contextlib.closing(pooled):
             driver: Any = pooled.driver_connection
-            return Tail.of_rows(driver.execute(_TAIL, (first, account_id)).fetchall())
+            return _tail(driver, account_id, first)
 
     def _append(self, pooled: sa.PoolProxiedConnection, account_id: int, first: int, next_record: NextRecord) -> None:
         with contextlib.closing(pooled):  # which undoes what was not committed
             driver: Any = pooled.driver_connection
             driver.execute("BEGIN IMMEDIATE")
-            tail = Tail.of_rows(driver.execute(_TAIL, (first, account_id)).fetchall())
-            values = (account_id, *next_record(tail).record)
+            number, body, link = next_record(_tail(driver, account_id, first)).record
+            values = {"account": account_id, "number": number, "body": body, "hash": link}
             driver.execute(_MOVE, values)
             driver.execute(_ADD, values)
             driver.commit()
@@ -167,6 +167,10 @@ def _prepare_connection(connection: sqlite3.Connection, _record: object) -> None
 def _begin(connection: sa.Connection) -> None:
     options: Any = connection.get_execution_options()
     connection.exec_driver_sql(options.get("tacit_begin", "BEGIN"))
+
+
+def _tail(connection: sqlite3.Connection, account_id: int, first: int) -> Tail:
+    return Tail.of_rows(connection.execute(_TAIL, {"first": first, "account": account_id}).fetchall())
 
 
 def _size(path: Path) -> int:
