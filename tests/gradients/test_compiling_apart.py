@@ -7,7 +7,9 @@ import pickle
 import signal
 import subprocess
 import sys
+import warnings
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
@@ -260,6 +262,21 @@ def test_threads_take_short_turns_beside_a_compiler_and_ordinary_ones_after_it()
         compiling._compile_within(Spy())
     assert seen[0] < before / 10
     assert sys.getswitchinterval() == before
+
+
+def test_advice_of_the_compiler_is_no_failure_where_warnings_are_errors():
+    def advising(module):
+        def compile_it():
+            warnings.warn_explicit("enable it for speed", UserWarning, "file.py", 1, module=module)
+            return lambda x: [x]
+
+        return mock.Mock(compile=compile_it)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert compiling._compile_within(advising("torch._inductor.compile_fx"))([1]) == [1]
+        with pytest.raises(UserWarning, match="enable it"):
+            compiling._compile_within(advising("torch.nn.modules"))
 
 
 def test_a_library_that_fails_is_no_reason_to_stop(monkeypatch):

@@ -10,6 +10,7 @@ import shutil
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -67,6 +68,7 @@ def _job(trace: Trace, inputs: Sequence[Tensor]) -> Job:
 
 
 def _compile_within(job: Job) -> Program:
+    _take_no_advice()
     with _short_turns():
         compiled = job.compile()
 
@@ -75,6 +77,14 @@ def _compile_within(job: Job) -> Program:
             return list(compiled(*arguments))
 
     return call
+
+
+def _take_no_advice() -> None:
+    """What torch's compiler warns of is advice about speed; where warnings are errors it would fail by it.
+
+    For good, since warnings cannot be caught for a while in one thread alone.
+    """
+    warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\._inductor")
 
 
 @contextlib.contextmanager
