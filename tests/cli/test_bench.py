@@ -142,9 +142,9 @@ def test_the_module_entry_needs_no_packages_of_the_command_line():
         f"sys.modules.update(dict.fromkeys({blocked!r}))\n"
         "from tacit.benchmarking.step import main\n"
         "sys.argv = ['step', '--device', 'cpu', '--models', 'mlp', '--batch', '4', '--rounds', '1',"
-        " '--engines', 'tacit']\n"
+        " '--engines', 'tacit-eager']\n"
         "sys.exit(main())\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert {row["engine"] for row in json.loads(done.stdout)["rows"]} == {"plain", "tacit"}
+    assert {row["engine"] for row in json.loads(done.stdout)["rows"]} == {"plain", "tacit-eager"}

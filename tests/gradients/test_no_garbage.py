@@ -13,8 +13,8 @@ from tacit.gradients import clipped_grad
 
 @pytest.fixture
 def garbage():
-    """What only the garbage collector would find."""
-    gc.collect()
+    """What only the garbage collector would find, of things that are made from now on."""
+    gc.freeze()  # for good: what is there stays, with the little garbage among it
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
     yield gc.garbage
