@@ -18,6 +18,7 @@ ROW = {
     "epsilon_by_accountant": {},
     "noise_multiplier": 4.0,
     "steps": 1000,
+    "measured_on": "test set",
     "seeds": 1,
     "seconds_a_seed": 61.0,
     "hardware": {"threads": 1, "cores": 2},

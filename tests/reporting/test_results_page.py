@@ -3,8 +3,10 @@
 import json
 import xml.etree.ElementTree as ElementTree
 
+import numpy as np
 import pytest
 from dp_accounting import ComposedDpEvent, GaussianDpEvent
+from matplotlib.axes import Axes
 
 from tacit.accounting import dpsgd_event, event_to_json
 from tacit.core.errors import InputError
@@ -22,6 +24,7 @@ RESULT = {
     "published_epsilon": 2.0,
     "measured": 0.9613,
     "std": 0.0012,
+    "measured_on": "test set",
     "epsilon": 1.554,
     "epsilon_by_accountant": {"pld": 1.554, "moments": 1.99},
     "noise_multiplier": 4.0,
@@ -204,10 +207,52 @@ def test_a_baseline_without_privacy_is_in_its_table_and_in_no_frontier(tmp_path)
 def test_accuracy_against_epsilon_and_delta_is_recounted_from_the_event(tmp_path):
     event = event_to_json(ComposedDpEvent([GaussianDpEvent(7.0), dpsgd_event(0.01, 4.0, 1000)]))
     text, figures = shown(tmp_path, {**RESULT, "name": "abadi2016-mnist", "event": event})
-    drawn = figures["abadi2016-mnist-deltas"]
-    assert "figures/abadi2016-mnist-deltas.svg" in text
+    drawn = figures["abadi2016-mnist-published-deltas"]
+    assert "figures/abadi2016-mnist-published-deltas.svg" in text
     for label in ("delta 0.01", "delta 1e-05", "noise 4"):
         assert label in drawn
+
+
+def test_runs_on_other_inputs_have_a_figure_of_deltas_of_their_own(tmp_path):
+    """In one figure, runs of the same noise would be told apart by nothing."""
+    run = {**RESULT, "name": "abadi2016-mnist", "event": event_to_json(dpsgd_event(0.01, 4.0, 1000))}
+    kinds = [{**run, "knobs": {"setting": "published", "inputs": inputs}} for inputs in ("upright", "pixels")]
+    text, figures = shown(tmp_path, *kinds)
+    for name in ("abadi2016-mnist-published-upright-deltas", "abadi2016-mnist-published-pixels-deltas"):
+        assert figures[name].count("delta 0.01<") == 1
+        assert text.count(f"figures/{name}.svg") == 1
+    assert text.count("## Accuracy against epsilon and delta") == 1
+
+
+def test_what_was_measured_to_choose_by_says_so_and_is_in_no_frontier(tmp_path):
+    chosen = {**RESULT, "measured": 0.9999, "measured_on": "5000 held-out training examples"}
+    text, figures = shown(tmp_path, RESULT, chosen)
+    assert "| some method | published, on held-out training examples | 95 at 2 | **99.99** ± 0.12 |" in text
+    assert "| some method | published | 95 at 2 | **96.13** ± 0.12 |" in text
+    assert "held-out" not in figures["frontier-mnist"]
+
+
+@pytest.mark.parametrize(
+    ("training", "mixed"),
+    [
+        ({"weights": "last iterate"}, False),
+        ({"weights": "exponential average, decay 0.99"}, True),
+        ({"average": 0.99}, True),
+        ({"weights": "exponential average, decay 0.99", "weights_on_the_way": "exponential average"}, False),
+    ],
+)
+def test_a_curve_of_weights_that_ends_with_their_average_says_so(tmp_path, training, mixed):
+    text, _ = shown(tmp_path, {**RESULT, "training": training})
+    assert text.count("On the way the weights themselves, at the end their moving average.") == mixed
+
+
+def test_bars_end_where_shares_do(monkeypatch):
+    """Half of the seeds at 100 %, half at chance: a standard deviation more is no share."""
+    drawn = []
+    monkeypatch.setattr(Axes, "errorbar", lambda self, x, y, yerr, **_: drawn.append(yerr))
+    rows = [{"clip": 1.0, "test_accuracy": 0.75, "std": 0.5}, {"clip": 2.0, "test_accuracy": 0.25, "std": None}]
+    results_figures.sweep("some-sweep", {**SWEEP, "rows": rows})
+    np.testing.assert_allclose(drawn, [[[0.5, 0.0], [0.25, 0.0]]])
 
 
 def test_names_are_not_joined_by_a_line(tmp_path):

@@ -129,6 +129,31 @@ def test_averaged_weights_are_the_models_in_the_end():
     assert not torch.allclose(weights(averaged), weights(plain))
 
 
+def test_callbacks_see_the_averaged_weights_and_change_nothing():
+    seen = []
+    shown = run(average_decay=0.5, callbacks=[lambda _, model: seen.append(weights(model).clone())] * 2).model
+    for step in (1, 3, 5):
+        ended_there = run(plan(steps=step), average_decay=0.5).model
+        assert all(torch.equal(one, weights(ended_there)) for one in seen[2 * step - 2 : 2 * step])
+    assert torch.equal(weights(shown), weights(run(average_decay=0.5).model))
+
+
+def test_a_callback_that_fails_leaves_the_models_own_weights():
+    model, average = network(), WeightAverage(network(), 0.5)
+    with torch.no_grad():
+        model[0].weight += 1.0
+    before = weights(model).clone()
+
+    def fails():
+        with average.shown_by(model):
+            assert not torch.equal(weights(model), before)
+            raise ValueError("of the callback")
+
+    with pytest.raises(ValueError, match="of the callback"):
+        fails()
+    assert torch.equal(weights(model), before)
+
+
 def test_the_average_leaves_frozen_parameters_and_buffers_alone():
     model = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4).eval()).double()
     model[0].weight.requires_grad_(False)

@@ -66,5 +66,6 @@ def _training_facts(configuration: Configuration) -> dict[str, Any]:
     return {
         "optimizer": configuration.optimizer,
         "learning_rate": configuration.learning_rate,
-        "weights": "last iterate" if average is None else f"exponential average, decay {average:g}",
+        "weights": (weights := "last iterate" if average is None else f"exponential average, decay {average:g}"),
+        "weights_on_the_way": weights,
     }

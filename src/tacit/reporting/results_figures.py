@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator
 
@@ -161,12 +162,13 @@ class _Look(NamedTuple):
 
 
 def _errorbars(axes: Axes, rows: Sequence[Row], keys: tuple[str, str], label: str, look: _Look) -> None:
-    """A line over the first of the keys, the second one upwards."""
+    """A line over the first of the keys, the second one upwards: a share, whose bars end at nothing and at all."""
     across, up = keys
-    places = [row[across] for row in rows], [row[up] for row in rows]
+    shares, spreads = (np.array([row[key] or 0.0 for row in rows]) for key in (up, "std"))
     axes.errorbar(
-        *places,
-        yerr=[row["std"] or 0.0 for row in rows],
+        [row[across] for row in rows],
+        shares,
+        yerr=np.clip(spreads, 0.0, [shares, 1.0 - shares]),
         color=look.colour,
         linestyle="" if isinstance(rows[0][across], str) else look.style,  # nothing lies between names
         linewidth=1.6,

@@ -17,6 +17,7 @@ from tacit.reporting.results_tables import (
     beside_table,
     counted,
     epsilons_table,
+    is_held_out,
     results_table,
     setting_of,
     table,
@@ -27,6 +28,11 @@ Row = Mapping[str, Any]
 _FOLDER = "figures"
 _RATE, _NOISE, _DELTA, _EPOCHS = 0.01, 4.0, 1e-5, 400
 _DELTAS_OF, _DELTAS = "abadi2016-mnist", (1e-2, 1e-3, 1e-4, 1e-5)
+_DELTAS_TEXT = """\
+## Accuracy against epsilon and delta
+
+The same runs for several deltas, under the moments accountant (Abadi et al. 2016, figure 4).
+"""
 _SHOWN_ACCOUNTANTS = ("strong", "moments", "rdp", "pld")
 _OPENING = """\
 # Results
@@ -55,6 +61,7 @@ PATE and Private-kNN also learn from public inputs without labels, nine tenths o
 rest; an epsilon of *these votes* depends on how teachers agreed, and would be private in earnest.
 Where epsilon is *none* there is no privacy at all: such a row says what the same network reaches without it.
 """
+_TWO_WEIGHTS = "On the way the weights themselves, at the end their moving average."
 _SWEEPS = """\
 ## Sweeps
 
@@ -111,7 +118,7 @@ def _frontier(dataset: str, rows: Sequence[Row], claims: Sequence[Row], drawn: d
     points = [
         {**row, "setting": setting_of(row), "accuracy": row["measured"]}
         for row in rows
-        if row["epsilon"] is not None and row["epsilon"] <= LARGEST_EPSILON
+        if row["epsilon"] is not None and row["epsilon"] <= LARGEST_EPSILON and not is_held_out(row)
     ]
     if not points and not claims:
         return ""
@@ -127,14 +134,27 @@ def _curves_part(measured: Sequence[Row], drawn: dict[str, str]) -> str:
         kind = setting_of(row)
         if row["name"] in compared:  # with and without a guarantee, the settings of each in one figure
             kind = "without-noise" if row["epsilon"] is None else "private"
-        groups.setdefault(re.sub("[, ]+", "-", f"{row['name']}-{kind}"), []).append(row)
+        groups.setdefault(f"{row['name']}-{_file_name(kind)}", []).append(row)
     text = "## Over the epochs\n"
     for group, rows in groups.items():
         name = f"{group}-epochs"
         ordered = sorted(rows, key=lambda row: float(row["epsilon"] or 0))
         drawn[name] = figures.over_epochs(name, [{**row, "line": _curve_line(row)} for row in ordered])
         text += f"\n{_image(name, f'{group}: accuracy and epsilon over the epochs')}\n"
+        if any(map(_ends_with_average, rows)):
+            text += f"\n{_TWO_WEIGHTS}\n"
     return text if groups else ""
+
+
+def _file_name(setting: str) -> str:
+    return re.sub("[, ]+", "-", setting)
+
+
+def _ends_with_average(row: Row) -> bool:
+    """Whether a file says of averaged weights, and not that those on the way were averaged, too."""
+    training = row.get("training", {})
+    averaged = training.get("average") is not None or str(training.get("weights")).startswith("exponential")
+    return averaged and "weights_on_the_way" not in training
 
 
 def _curve_line(row: Row) -> str:
@@ -145,26 +165,21 @@ def _curve_line(row: Row) -> str:
 
 
 def _deltas_part(measured: Sequence[Row], drawn: dict[str, str]) -> str:
-    rows = [
-        row
-        for row in measured
-        if row["name"] == _DELTAS_OF and row["knobs"]["setting"] == "published" and "event" in row
-    ]
-    if not rows:
-        return ""
-    name = f"{_DELTAS_OF}-deltas"
-    drawn[name] = figures.deltas(
-        name,
-        [
+    groups: dict[str, list[Row]] = {}
+    for row in measured:
+        if row["name"] == _DELTAS_OF and row["knobs"]["setting"] == "published" and "event" in row:
+            groups.setdefault(setting_of(row), []).append(row)
+    text = ""
+    for setting, rows in groups.items():
+        name = f"{_DELTAS_OF}-{_file_name(setting)}-deltas"
+        lines = [
             {"delta": delta, "noise": row["noise_multiplier"], "points": _points_at(row, delta)}
             for row in sorted(rows, key=lambda row: -float(row["noise_multiplier"]))
             for delta in _DELTAS
-        ],
-    )
-    return (
-        "## Accuracy against epsilon and delta\n\nThe same runs for several deltas, under the moments accountant "
-        f"(Abadi et al. 2016, figure 4).\n\n{_image(name, 'Accuracy against epsilon for several deltas')}\n"
-    )
+        ]
+        drawn[name] = figures.deltas(name, lines)
+        text += f"\n{_image(name, f'Accuracy against epsilon for several deltas, {setting}')}\n"
+    return f"{_DELTAS_TEXT}{text}" if groups else ""
 
 
 def _points_at(row: Row, delta: float) -> list[tuple[float, float]]:

@@ -61,7 +61,13 @@ def setting_of(row: Row) -> str:
         for key, value in re.findall(r"--set ([\w-]+)=(\S+)", row["command"])
         if key not in ("epsilon", "setting", "inputs")
     ]
-    return ", ".join([setting, *([] if inputs is None else [inputs]), *others])
+    held_out = ["on held-out training examples"] if is_held_out(row) else []
+    return ", ".join([setting, *([] if inputs is None else [inputs]), *others, *held_out])
+
+
+def is_held_out(row: Row) -> bool:
+    """Whether it was measured to choose by, and says nothing of the test set."""
+    return "held-out" in row["measured_on"]
 
 
 def counted(number: int, noun: str) -> str:

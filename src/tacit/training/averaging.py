@@ -1,5 +1,8 @@
 """An exponential moving average of the weights: post-processing of private weights, so it costs no budget."""
 
+import contextlib
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
@@ -26,11 +29,26 @@ class WeightAverage:
         """Takes the model's present weights into the average."""
         decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
         self.steps += 1
-        for name, average in self.weights.items():
-            average.lerp_(model.get_parameter(name).detach(), 1 - decay)
+        for average, own in zip(self.weights.values(), self._averaged(model), strict=True):
+            average.lerp_(own.detach(), 1 - decay)
 
     @torch.no_grad()
     def copy_to(self, model: nn.Module) -> None:
         """Gives the model the averaged weights."""
-        for name, average in self.weights.items():
-            model.get_parameter(name).copy_(average)
+        torch._foreach_copy_(self._averaged(model), list(self.weights.values()))
+
+    @contextlib.contextmanager
+    def shown_by(self, model: nn.Module) -> Iterator[None]:
+        """Gives the model the averaged weights for a while. Its own are put back in their places, to the bit."""
+        parameters = self._averaged(model)
+        own = [parameter.detach().clone() for parameter in parameters]
+        self.copy_to(model)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                torch._foreach_copy_(parameters, own)
+
+    def _averaged(self, model: nn.Module) -> list[Tensor]:
+        """The model's own parameters that an average is kept of."""
+        return [model.get_parameter(name) for name in self.weights]

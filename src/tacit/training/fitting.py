@@ -83,8 +83,9 @@ def fit(  # noqa: PLR0913 - one for each thing that a run consists of
         scheduler: a learning-rate schedule, stepped after every step.
         average_decay: keeps an exponential moving average of the weights and returns it as the model's.
         account, run, randomness, execution: see `Private`.
-        callbacks: called after each step. What they see of the model is private output and may be published; what they
-            compute from training data may not. Steps that are done again after a crash are shown again.
+        callbacks: called after each step with the model as it would be returned then, so with averaged weights where
+            averaging was asked for. What they see of it is private output and may be published; what they compute from
+            training data may not. Steps that are done again after a crash are shown again.
         checkpoint: where the run saves itself, and whether it goes on with what is there; see
             `tacit.training.resume`. The reservation of a run that stops early then stays open, and counts whole until
             the run is resumed and ends.
@@ -136,8 +137,7 @@ def _loop(
                 scheduler.step()
             if average is not None:
                 average.update(private.model)
-            for callback in callbacks:
-                callback(private.steps_done, private.model)
+            show(callbacks, private.steps_done, private.model, average)
             if session is not None:
                 session.after_step(private.steps_done)
         if session is not None:
@@ -146,6 +146,15 @@ def _loop(
         if session is not None:
             session.stop()
         raise TrainingInterrupted(_result(private, average)) from None
+
+
+def show(callbacks: Sequence[Callback], step: int, model: nn.Module, average: WeightAverage | None) -> None:
+    """Calls them with the model, or with its averaged weights where there are any."""
+    if not callbacks:
+        return
+    with contextlib.nullcontext() if average is None else average.shown_by(model):
+        for callback in callbacks:
+            callback(step, model)
 
 
 def _repeatable(execution: Execution, model: nn.Module) -> Execution:
