@@ -97,6 +97,19 @@ def test_rows_that_something_else_needs_stay() -> None:
     assert products(traced(both, records, index, weight, bias)) == 2
 
 
+@pytest.mark.parametrize("view", [Tensor.t, lambda rows: rows.view(WIDTH, LOT)], ids=["turned", "cut otherwise"])
+def test_a_product_of_another_view_of_the_rows_stays(view: Callable[[Tensor], Tensor]) -> None:
+    records, index, weight, _, lines, _ = given(2)
+
+    def both(records: Tensor, index: Tensor, weight: Tensor, lines: Tensor) -> tuple[Tensor, Tensor]:
+        rows = records.index_select(0, index)
+        return rows @ weight.t(), view(rows) @ lines
+
+    graph = traced(both, records, index, weight, lines)
+    assert products(graph) == 2
+    torch.testing.assert_close(graph(records, index, weight, lines), both(records, index, weight, lines))
+
+
 def test_a_scaled_product_stays() -> None:
     records, index, weight, bias, *_ = given(2)
 
