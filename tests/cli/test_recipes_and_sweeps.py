@@ -76,6 +76,14 @@ def test_sweep_in_prose_says_what_choosing_costs(tmp_path):
     assert "--held-out" in done.stderr
 
 
+def test_a_sweep_on_held_out_examples_has_a_file_of_its_own(tmp_path):
+    arguments = ("sweep", "digits", "--over", "clip=0.1", "--set", "steps=3")
+    for more in ([], ["--held-out"]):
+        run_json(*arguments, *more, cwd=tmp_path)
+    names = {path.name for path in (tmp_path / "runs").glob("*.json")}
+    assert names == {"digits-steps-3-sweep-clip.json", "digits-steps-3-held-out-sweep-clip.json"}
+
+
 def untrained(*_, **__):
     pytest.fail("something was trained")
 

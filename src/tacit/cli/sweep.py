@@ -88,8 +88,9 @@ def _sweep(
     from tacit.recipes import folder_for_result, run_sweep, write_result
     from tacit.reporting.results_figures import sweep as draw
 
-    lots = [f"smaller-lots={smaller_lots}"] if smaller_lots > 1 else []
-    words = [*(f"{key}={value}" for key, value in changes.items()), *lots, "sweep", *(axis.key for axis in axes)]
+    ways = [f"smaller-lots={smaller_lots}"] if smaller_lots > 1 else []
+    ways += ["held-out"] if conditions.held_out else []
+    words = [*(f"{key}={value}" for key, value in changes.items()), *ways, "sweep", *(axis.key for axis in axes)]
     models = conditions.seeds * math.prod(len(axis.values) for axis in axes)
     with folder_for_result(out_folder):
         with training_bar(models) as move:
