@@ -7,8 +7,9 @@ features, the third all weights; both with lots of one plan, the same noise, in 
 Where no prior lies in the folder ``prior`` it is made there, which takes minutes on a GPU and is refused on a CPU.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,8 @@ class NoiseStart:
 
     def record(self) -> dict[str, Any]:
         """What was written when it was made, and the digest of its weights."""
-        return prior_facts(self.folder)
+        with _prior_of_the_user(self.folder):
+            return prior_facts(self.folder)
 
 
 def find_prior(folder: Path, report: Report | None = None) -> WideResNet:
@@ -133,7 +135,23 @@ def find_prior(folder: Path, report: Report | None = None) -> WideResNet:
         prior = NoisePrior()
         steps = prior.training.steps
         pretrain_on_noise(prior, out=folder, progress=lambda done, _: None if report is None else report(done, steps))
-    return load_prior(folder)
+    with _prior_of_the_user(folder):
+        return load_prior(folder)
+
+
+@contextlib.contextmanager
+def _prior_of_the_user(folder: Path) -> Iterator[None]:
+    """Says what to give in the place of a folder that the user named; that in the cache may be deleted, as is said."""
+    try:
+        yield
+    except InputError as error:
+        if folder == prior_folder(None):
+            raise
+        raise InputError(
+            f"prior={str(folder)!r}: holds no prior as tacit writes it, with a record that says where its weights come "
+            "from. Give a folder that tacit.training.noise_prior.pretrain_on_noise wrote, or on a machine with a GPU "
+            "one that is not there yet, in which it is made."
+        ) from error
 
 
 def prior_folder(given: str | None) -> Path:
