@@ -55,6 +55,12 @@ def test_no_recipe_takes_a_number_that_is_none_for_its_knob(recipe, name, value)
         ("scale-cifar10", {"depth": 15}, "depth=15: must be 4 above a multiple of 6"),
         ("scale-cifar10", {"shortcut": "none-at-all"}, "shortcut='none-at-all': must be one of"),
         ("noise-prior-cifar10", {"readout_steps": 500}, "readout_steps=500: must be at most the 220 steps"),
+        (
+            "scale-cifar10",
+            {"mixtures": 2, "multiplicity": 1},
+            "mixtures=2, multiplicity=1: a mixture is of two views. Take a multiplicity of at least 2, or no mixtures.",
+        ),
+        ("noise-prior-cifar10", {"mixtures": 1, "multiplicity": 1}, "mixtures=1, multiplicity=1: a mixture is of two"),
         ("tanh-filter-mnist", {"optimizer": "best"}, "optimizer='best': must be one of"),
         ("tanh-filter-recurrent", {"hidden": 0}, "hidden=0: must be at least 1"),
         ("tanh-filter-recurrent", {"momentum": 1}, "momentum=1.0: must be below 1"),
@@ -68,6 +74,24 @@ def test_the_message_names_knob_value_and_rule(recipe, settings, message):
     with pytest.raises(InputError) as refused:
         RECIPES[recipe].check({key: str(value) for key, value in settings.items()})
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    ["scatter-linear-mnist", "filters-linear-fashion-mnist", "scatter-linear-cifar10", "scatter-cnn-cifar10"],
+)
+def test_channels_are_whitened_in_part_at_least(recipe):
+    with pytest.raises(InputError) as refused:
+        RECIPES[recipe].check({"whitening": "0"})
+    assert str(refused.value) == (
+        "whitening=0.0: must be above 0 and at most 1. There is no setting without whitening; with a number such as "
+        "0.01 features stay nearly as they are."
+    )
+
+
+@pytest.mark.parametrize("recipe", ["abadi2016-mnist", "pate2017-votes-mnist"])
+def test_principal_directions_may_keep_their_lengths(recipe):
+    RECIPES[recipe].check({"whitening": "0"})
 
 
 def test_a_lot_is_no_larger_than_the_training_set():

@@ -19,6 +19,7 @@ from tacit.core.validation import check_choice
 from tacit.models.scatternet import balanced_scattering, scatter_linear, upright_scattering
 from tacit.plan import Preparation
 from tacit.recipes import tramer2021
+from tacit.recipes.knob_rules import check_whitened
 from tacit.recipes.knobs import nearest
 from tacit.recipes.recipe import OWN, PUBLISHED, RECALIBRATED, Configuration, Recipe
 from tacit.recipes.tramer2021 import PaperRun
@@ -81,6 +82,7 @@ def configure(features: Features, levels: Levels, run: PaperRun, knobs: Knobs) -
 
 def centred_and_whitened(noise: float, whitening: float) -> Callable[[int], tuple[Preparation, ...]]:
     """Two private looks at the features, for a public number of examples."""
+    check_whitened(whitening)
     return lambda examples: (Centring(examples, noise), ChannelWhitening(examples, noise, whitening))
 
 
