@@ -4,12 +4,17 @@ import dataclasses
 import typing
 
 import pytest
+import torch
 
+from tacit.accounting.selection import TruncatedNegativeBinomial
 from tacit.core.errors import InputError
+from tacit.core.privacy import Budget
+from tacit.datasets import load
 from tacit.recipes import RECIPES, Conditions
 from tacit.recipes.knob_rules import RULES, check_lot
 from tacit.recipes.named_set import Knobs as NamedSet
 from tacit.recipes.recipe import Configuration
+from tacit.recipes.selection_plan import plan_selection
 from tacit.recipes.sweeping import find_subject, read_axes, run_sweep
 
 NUMBERS = [
@@ -92,6 +97,43 @@ def test_channels_are_whitened_in_part_at_least(recipe):
 @pytest.mark.parametrize("recipe", ["abadi2016-mnist", "pate2017-votes-mnist"])
 def test_principal_directions_may_keep_their_lengths(recipe):
     RECIPES[recipe].check({"whitening": "0"})
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "message"),
+    [
+        (
+            "abadi2016-mnist",
+            {"setting": "recalibrated"},
+            "epsilon=0.01: before training come DP-PCA to 60 dimensions with noise multiplier 16, which cost 0.204 "
+            "however much noise training has. Set a larger epsilon, or a larger pca_noise.",
+        ),
+        ("scatter-linear-mnist", {}, "Set a larger epsilon, or a larger preparation_noise."),
+        ("filters-linear-cifar10", {}, "Set a larger epsilon, or a larger preparation_noise."),
+        ("scatter-cnn-cifar10", {}, "Set a larger epsilon, or a larger preparation_noise."),
+        ("scatter-cnn-mnist", {"setting": "recalibrated"}, "training has. Set a larger epsilon."),
+    ],
+)
+def test_an_epsilon_below_the_cost_of_preparations_says_what_to_change(recipe, settings, message):
+    configuration = RECIPES[recipe].configured({**settings, "epsilon": "0.01"})
+    with pytest.raises(InputError) as refused:
+        configuration.plan(50_000)
+    assert str(refused.value).startswith("epsilon=0.01: before training come ")
+    assert str(refused.value).endswith(message)
+
+
+def test_it_is_refused_before_features_are_computed(monkeypatch):
+    monkeypatch.setattr("tacit.recipes.recipe.load", lambda _: load("digits"))
+    monkeypatch.setattr("tacit.recipes.recipe.with_features", None)
+    configuration = RECIPES["scatter-linear-mnist"].configured({"epsilon": "0.01", "batch_size": "20"})
+    with pytest.raises(InputError, match=r"^epsilon=0\.01: before training come"):
+        configuration.load(torch.device("cpu"))
+
+
+def test_a_private_selection_says_so_too():
+    configuration = RECIPES["abadi2016-mnist"].configured({})
+    with pytest.raises(InputError, match=r"^epsilon=0\.1: before training come .* Set .* or a larger pca_noise"):
+        plan_selection([configuration], 50_000, Budget(0.1, 1e-5), TruncatedNegativeBinomial.with_mean(10.0, 0.0))
 
 
 def test_a_lot_is_no_larger_than_the_training_set():

@@ -98,6 +98,7 @@ def configure(knobs: Knobs) -> Configuration:
         noise_multiplier=level.noise if published else None,
         features=upright if knobs.inputs == UPRIGHT else None,
         preparations=(PrincipalComponents(knobs.dimensions, level.pca_noise, level.gain, knobs.whitening),),
+        preparation_knob="pca_noise",
         average=level.average,
         delta=knobs.delta,
         private=knobs.setting != PLAIN,

@@ -62,6 +62,7 @@ def prepared_linear(
         epsilon=epsilon,
         features=features,
         preparations=functools.partial(_preparations, level.preparation_noise, whitening, tuple(kinds)),
+        preparation_knob="preparation_noise",
         delta=delta,
     )
 

@@ -75,6 +75,7 @@ def configure(features: Features, levels: Levels, run: PaperRun, knobs: Knobs) -
         epsilon=knobs.epsilon,
         features=features,
         preparations=centred_and_whitened(noise, knobs.whitening),
+        preparation_knob="preparation_noise",
         average=knobs.average,
         delta=knobs.delta,
     )
