@@ -10,7 +10,7 @@ from tacit.accounting.selection import TruncatedNegativeBinomial
 from tacit.core.errors import InputError
 from tacit.core.privacy import Budget
 from tacit.datasets import load
-from tacit.recipes import RECIPES, Conditions
+from tacit.recipes import RECIPES, Conditions, run_recipe
 from tacit.recipes.knob_rules import RULES, check_lot
 from tacit.recipes.named_set import Knobs as NamedSet
 from tacit.recipes.recipe import Configuration
@@ -92,6 +92,49 @@ def test_channels_are_whitened_in_part_at_least(recipe):
         "whitening=0.0: must be above 0 and at most 1. There is no setting without whitening; with a number such as "
         "0.01 features stay nearly as they are."
     )
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "message"),
+    [
+        (
+            "scatter-linear-mnist",
+            {"setting": "published", "whitening": 0.3},
+            "whitening=0.3: means nothing in setting=published. Leave it out.",
+        ),
+        (
+            "scatter-linear-fashion-mnist",
+            {"setting": "recalibrated", "preparation_noise": 1},
+            "preparation_noise=1.0: means nothing in setting=recalibrated. Leave it out.",
+        ),
+        ("tanh-filter-mnist", {"setting": "plain", "c": 7}, "c=7.0: setting=plain has no filter. Leave it out."),
+        ("tanh-filter-mnist", {"setting": "plain", "k": 9}, "k=9.0: setting=plain has no filter. Leave it out."),
+        ("tanh-filter-recurrent", {"setting": "plain", "c": 7}, "c=7.0: setting=plain has no filter. Leave it out."),
+        ("tanh-filter-recurrent", {"setting": "private", "k": 9}, "k=9.0: setting=private has no filter. Leave"),
+        ("filters-linear-cifar10", {"prior": "a"}, "prior='a': features=scattering,filters take none. Leave it out."),
+        ("noise-prior-cifar10", {"readout_steps": 0, "readout_rate": 2}, "readout_rate=2.0: there are no readout"),
+        ("noise-prior-cifar10", {"readout_steps": 9, "steps": 9, "lr": 2}, "learning_rate=2.0: all steps are readout"),
+    ],
+)
+def test_a_knob_that_means_nothing_in_a_setting_is_refused(recipe, settings, message):
+    with pytest.raises(InputError) as refused:
+        RECIPES[recipe].check({key: str(value) for key, value in settings.items()})
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "message"),
+    [
+        ("private-knn-mnist", {"teachers": "9"}, "teachers=9: private-knn has none. Leave it out."),
+        ("private-knn-mnist", {"teacher": "forest"}, "teacher='forest': private-knn has none. Leave it out."),
+        ("pate2017-mnist", {"sigma": "9"}, "sigma=9: is for gnmax"),
+    ],
+)
+def test_pate_refuses_so_before_it_loads_anything(recipe, settings, message, monkeypatch):
+    monkeypatch.setattr("tacit.recipes.pate_images.load", None)
+    with pytest.raises(InputError) as refused:
+        run_recipe(RECIPES[recipe], settings, Conditions(), quiet)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize("recipe", ["abadi2016-mnist", "pate2017-votes-mnist"])

@@ -23,6 +23,7 @@ from tacit.datasets.features import Report
 from tacit.datasets.locating import cache_folder
 from tacit.models.wide_resnet import WideResNet
 from tacit.recipes.colour_images import DATASET, half_precision_loss, random_views
+from tacit.recipes.knob_rules import check_unchanged
 from tacit.recipes.knobs import nearest, with_given
 from tacit.recipes.recipe import DELTA, OWN, PUBLISHED, RECALIBRATED, Configuration, Published, Readout, Recipe
 from tacit.recipes.scale_cifar10 import examples_at_once
@@ -86,6 +87,10 @@ def configure(knobs: Knobs) -> Configuration:
     """The run for these knobs."""
     check_choice("setting", knobs.setting, (OWN, PUBLISHED, RECALIBRATED))
     level = _level(knobs)
+    if level.readout_steps == 0:
+        check_unchanged(knobs, ["readout_rate"], "there are no readout_steps")
+    if level.readout_steps == level.steps:
+        check_unchanged(knobs, ["learning_rate", "schedule"], "all steps are readout_steps, which have readout_rate")
     folder = prior_folder(knobs.prior)
     return Configuration(
         dataset=DATASET,

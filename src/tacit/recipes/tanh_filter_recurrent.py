@@ -42,6 +42,7 @@ _VARIANCE = 1 / 6
 _TEST_EXAMPLES = 5_000
 _POINTS = 20
 _PRIVACY = ("bound", "epsilon", "delta")  # knobs of the private settings alone
+_FILTER = ("c", "k")  # and those of the filtered settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +71,10 @@ _WAYS: Mapping[str, _Way] = {
 
 @dataclasses.dataclass(frozen=True)
 class Knobs:
-    """What may be changed; None is what suits the setting. The last three are refused but in the private settings."""
+    """What may be changed; None is what suits the setting. The last three are refused but in the private settings.
+
+    ``c`` and ``k`` are refused but in the filtered settings.
+    """
 
     setting: str = PRIVATE_FILTERED
     length: int | None = None
@@ -93,6 +97,8 @@ class Knobs:
         check_lot(way.batch_size, way.examples)
         if not self.private:
             check_unchanged(self, _PRIVACY, f"setting={self.setting} has no privacy")
+        if self.setting in (PLAIN, PRIVATE):
+            check_unchanged(self, _FILTER, f"setting={self.setting} has no filter")
 
     @property
     def private(self) -> bool:
