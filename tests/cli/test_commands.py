@@ -6,6 +6,7 @@ import math
 import pytest
 from command_line import run_process, run_tacit
 
+from tacit.cli import app
 from tacit.training.run_folder import SCHEMA_VERSION
 
 QUICK = ("--steps", "4", "--batch-size", "64")
@@ -191,3 +192,19 @@ def test_prose_is_for_people(tmp_path):
     assert "test accuracy" in done.stdout
     assert "differentially private" in done.stdout
     assert "report.html" in done.stdout
+
+
+GROUPS = ("account", "calibrate", "recipe", "data", "schema", "ledger", "bench")
+
+
+def test_these_are_all_groups():
+    assert {group.name for group in app.registered_groups} == set(GROUPS)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_without_a_command_shows_its_help_and_no_empty_message(group):
+    done = run_tacit(group)
+    assert done.returncode == 2
+    assert f" {group} [OPTIONS] COMMAND" in done.stdout
+    assert "Commands" in done.stdout
+    assert done.stderr == ""

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from command_line import run_tacit
+from command_line import refusal, run_tacit
 
 
 def run_json(*arguments, **options):
@@ -74,3 +74,33 @@ def test_sweep_in_prose_says_what_choosing_costs(tmp_path):
     assert done.returncode == 0
     assert "held_out_accuracy" in done.stdout
     assert "--held-out" in done.stderr
+
+
+def test_a_sweep_on_held_out_examples_has_a_file_of_its_own(tmp_path):
+    arguments = ("sweep", "digits", "--over", "clip=0.1", "--set", "steps=3")
+    for more in ([], ["--held-out"]):
+        run_json(*arguments, *more, cwd=tmp_path)
+    names = {path.name for path in (tmp_path / "runs").glob("*.json")}
+    assert names == {"digits-steps-3-sweep-clip.json", "digits-steps-3-held-out-sweep-clip.json"}
+
+
+def untrained(*_, **__):
+    pytest.fail("something was trained")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("recipe", "run", "first-course-mnist"), ("sweep", "digits", "--over", "clip=0.1,1")]
+)
+def test_a_folder_that_cannot_be_written_is_refused_before_training(arguments, tmp_path, monkeypatch):
+    monkeypatch.setattr("tacit.recipes.run_recipe", untrained)
+    monkeypatch.setattr("tacit.recipes.run_sweep", untrained)
+    (tmp_path / "file").write_text("")
+    folder = tmp_path / "file" / "results"
+    line = refusal(*arguments, "--out", str(folder))
+    assert f"out={str(folder)!r}: cannot be written (Not a directory). Choose another folder." in line
+    assert "cannot be written" in refusal(*arguments, "--out", "/proc/nope")
+
+
+def test_a_sweep_that_is_refused_leaves_no_folder(tmp_path):
+    refusal("sweep", "digits", "--over", "clip=-1", "--out", "deep/results", cwd=tmp_path)
+    assert not list(tmp_path.iterdir())

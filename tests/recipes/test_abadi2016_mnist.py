@@ -47,6 +47,16 @@ def test_recalibrated_setting_spends_the_whole_epsilon(target):
     assert 0.99 * target < plan.epsilon() <= target
 
 
+@pytest.mark.parametrize(("target", "pca_noise"), [(0.4, 16), (0.51, 16), (1.9, 16), (2.1, 7), (7, 7), (9, 4)])
+def test_an_epsilon_between_takes_the_pca_noise_of_the_level_below(target, pca_noise):
+    (pca,) = configured(epsilon=target, setting="recalibrated").preparations
+    assert pca.noise_multiplier == pca_noise
+
+
+def test_the_pca_of_the_level_above_may_cost_all_of_epsilon():
+    assert epsilon(dp_event.GaussianDpEvent(7.0), 1e-5) > 0.5
+
+
 def test_learning_rate_falls_for_ten_epochs():
     schedule = configured().schedule
     rates = [0.1 * schedule(step) for step in (0, 500, 1000, 5000)]

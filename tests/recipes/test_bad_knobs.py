@@ -4,12 +4,17 @@ import dataclasses
 import typing
 
 import pytest
+import torch
 
+from tacit.accounting.selection import TruncatedNegativeBinomial
 from tacit.core.errors import InputError
-from tacit.recipes import RECIPES, Conditions
+from tacit.core.privacy import Budget
+from tacit.datasets import load
+from tacit.recipes import RECIPES, Conditions, run_recipe
 from tacit.recipes.knob_rules import RULES, check_lot
 from tacit.recipes.named_set import Knobs as NamedSet
 from tacit.recipes.recipe import Configuration
+from tacit.recipes.selection_plan import plan_selection
 from tacit.recipes.sweeping import find_subject, read_axes, run_sweep
 
 NUMBERS = [
@@ -55,6 +60,12 @@ def test_no_recipe_takes_a_number_that_is_none_for_its_knob(recipe, name, value)
         ("scale-cifar10", {"depth": 15}, "depth=15: must be 4 above a multiple of 6"),
         ("scale-cifar10", {"shortcut": "none-at-all"}, "shortcut='none-at-all': must be one of"),
         ("noise-prior-cifar10", {"readout_steps": 500}, "readout_steps=500: must be at most the 220 steps"),
+        (
+            "scale-cifar10",
+            {"mixtures": 2, "multiplicity": 1},
+            "mixtures=2, multiplicity=1: a mixture is of two views. Take a multiplicity of at least 2, or no mixtures.",
+        ),
+        ("noise-prior-cifar10", {"mixtures": 1, "multiplicity": 1}, "mixtures=1, multiplicity=1: a mixture is of two"),
         ("tanh-filter-mnist", {"optimizer": "best"}, "optimizer='best': must be one of"),
         ("tanh-filter-recurrent", {"hidden": 0}, "hidden=0: must be at least 1"),
         ("tanh-filter-recurrent", {"momentum": 1}, "momentum=1.0: must be below 1"),
@@ -68,6 +79,104 @@ def test_the_message_names_knob_value_and_rule(recipe, settings, message):
     with pytest.raises(InputError) as refused:
         RECIPES[recipe].check({key: str(value) for key, value in settings.items()})
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    ["scatter-linear-mnist", "filters-linear-fashion-mnist", "scatter-linear-cifar10", "scatter-cnn-cifar10"],
+)
+def test_channels_are_whitened_in_part_at_least(recipe):
+    with pytest.raises(InputError) as refused:
+        RECIPES[recipe].check({"whitening": "0"})
+    assert str(refused.value) == (
+        "whitening=0.0: must be above 0 and at most 1. There is no setting without whitening; with a number such as "
+        "0.01 features stay nearly as they are."
+    )
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "message"),
+    [
+        (
+            "scatter-linear-mnist",
+            {"setting": "published", "whitening": 0.3},
+            "whitening=0.3: means nothing in setting=published. Leave it out.",
+        ),
+        (
+            "scatter-linear-fashion-mnist",
+            {"setting": "recalibrated", "preparation_noise": 1},
+            "preparation_noise=1.0: means nothing in setting=recalibrated. Leave it out.",
+        ),
+        ("tanh-filter-mnist", {"setting": "plain", "c": 7}, "c=7.0: setting=plain has no filter. Leave it out."),
+        ("tanh-filter-mnist", {"setting": "plain", "k": 9}, "k=9.0: setting=plain has no filter. Leave it out."),
+        ("tanh-filter-recurrent", {"setting": "plain", "c": 7}, "c=7.0: setting=plain has no filter. Leave it out."),
+        ("tanh-filter-recurrent", {"setting": "private", "k": 9}, "k=9.0: setting=private has no filter. Leave"),
+        ("filters-linear-cifar10", {"prior": "a"}, "prior='a': features=scattering,filters take none. Leave it out."),
+        ("noise-prior-cifar10", {"readout_steps": 0, "readout_rate": 2}, "readout_rate=2.0: there are no readout"),
+        ("noise-prior-cifar10", {"readout_steps": 9, "steps": 9, "lr": 2}, "learning_rate=2.0: all steps are readout"),
+    ],
+)
+def test_a_knob_that_means_nothing_in_a_setting_is_refused(recipe, settings, message):
+    with pytest.raises(InputError) as refused:
+        RECIPES[recipe].check({key: str(value) for key, value in settings.items()})
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "message"),
+    [
+        ("private-knn-mnist", {"teachers": "9"}, "teachers=9: private-knn has none. Leave it out."),
+        ("private-knn-mnist", {"teacher": "forest"}, "teacher='forest': private-knn has none. Leave it out."),
+        ("pate2017-mnist", {"sigma": "9"}, "sigma=9: is for gnmax"),
+    ],
+)
+def test_pate_refuses_so_before_it_loads_anything(recipe, settings, message, monkeypatch):
+    monkeypatch.setattr("tacit.recipes.pate_images.load", None)
+    with pytest.raises(InputError) as refused:
+        run_recipe(RECIPES[recipe], settings, Conditions(), quiet)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("recipe", ["abadi2016-mnist", "pate2017-votes-mnist"])
+def test_principal_directions_may_keep_their_lengths(recipe):
+    RECIPES[recipe].check({"whitening": "0"})
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "message"),
+    [
+        (
+            "abadi2016-mnist",
+            {"setting": "recalibrated"},
+            "epsilon=0.01: before training come DP-PCA to 60 dimensions with noise multiplier 16, which cost 0.204 "
+            "however much noise training has. Set a larger epsilon, or a larger pca_noise.",
+        ),
+        ("scatter-linear-mnist", {}, "Set a larger epsilon, or a larger preparation_noise."),
+        ("filters-linear-cifar10", {}, "Set a larger epsilon, or a larger preparation_noise."),
+        ("scatter-cnn-cifar10", {}, "Set a larger epsilon, or a larger preparation_noise."),
+        ("scatter-cnn-mnist", {"setting": "recalibrated"}, "training has. Set a larger epsilon."),
+    ],
+)
+def test_an_epsilon_below_the_cost_of_preparations_says_what_to_change(recipe, settings, message):
+    configuration = RECIPES[recipe].configured({**settings, "epsilon": "0.01"})
+    with pytest.raises(InputError) as refused:
+        configuration.plan(50_000)
+    assert str(refused.value).startswith("epsilon=0.01: before training come ")
+    assert str(refused.value).endswith(message)
+
+
+def test_it_is_refused_before_features_are_computed(monkeypatch):
+    monkeypatch.setattr("tacit.recipes.recipe.load", lambda _: load("digits"))
+    monkeypatch.setattr("tacit.recipes.recipe.with_features", None)
+    configuration = RECIPES["scatter-linear-mnist"].configured({"epsilon": "0.01", "batch_size": "20"})
+    with pytest.raises(InputError, match=r"^epsilon=0\.01: before training come"):
+        configuration.load(torch.device("cpu"))
+
+
+def test_a_private_selection_says_so_too():
+    configuration = RECIPES["abadi2016-mnist"].configured({})
+    with pytest.raises(InputError, match=r"^epsilon=0\.1: before training come .* Set .* or a larger pca_noise"):
+        plan_selection([configuration], 50_000, Budget(0.1, 1e-5), TruncatedNegativeBinomial.with_mean(10.0, 0.0))
 
 
 def test_a_lot_is_no_larger_than_the_training_set():

@@ -118,10 +118,32 @@ def test_a_prior_of_another_width_is_refused(prior):
         run("noise-linear-cifar10", features="network", prior=str(prior))
 
 
+def find_prior_of(name, **settings):
+    find_recipe(name).configured(settings).make_start(torch.device("cpu"), quiet)
+
+
+@pytest.mark.parametrize("name", ["noise-linear-cifar10", "noise-prior-cifar10"])
+def test_a_folder_without_a_prior_is_refused_by_its_knob_and_not_to_be_deleted(name, tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(InputError) as refused:
+        find_prior_of(name, prior=str(tmp_path))
+    assert str(refused.value).startswith(f"prior={str(tmp_path)!r}: holds no prior as tacit writes it")
+    assert "Give a folder that tacit.training.noise_prior.pretrain_on_noise wrote" in str(refused.value)
+    assert "elete" not in str(refused.value)
+    with pytest.raises(InputError, match=r"^prior="):
+        find_recipe(name).configured({"prior": str(tmp_path)}).start.record()
+
+
+def test_a_damaged_prior_in_the_cache_may_be_deleted(tmp_path):
+    (tmp_path / "tacit" / "noise-prior").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"noise-prior'.*Delete the folder"):
+        find_prior_of("noise-prior-cifar10")
+
+
 def test_a_linear_line_says_which_prior_it_began_from(prior):
     recipe = find_recipe("noise-linear-cifar10")
     assert recipe.configured({"prior": str(prior)}).start.record() == prior_facts(prior)
-    assert recipe.configured({"prior": str(prior), "features": "leaves"}).start is None
+    assert recipe.configured({"features": "leaves"}).start is None
 
 
 def test_unknown_features_are_named():

@@ -31,11 +31,17 @@ def test_short_names_and_open_values():
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"eps": "1"}, "eps=1: is no knob"), ({"steps": "1.5"}, "whole number"), ({"epsilon": "none"}, "a number")],
+    [
+        ({"eps": "1"}, "eps=1: is no knob. Those there are: epsilon, steps, learning_rate, setting."),
+        ({"steps": "1.5"}, "steps=1.5: must be a whole number. Take a whole number such as 10, or none."),
+        ({"epsilon": "none"}, "epsilon=none: must be a number. Take a number such as 2."),
+        ({"epsilon": "abc"}, "epsilon=abc: must be a number. Take a number such as 2."),
+    ],
 )
-def test_what_is_wrong_is_named(settings, message):
-    with pytest.raises(InputError, match=message):
+def test_what_is_wrong_is_named_with_a_remedy(settings, message):
+    with pytest.raises(InputError) as refused:
         changed(Knobs(), settings)
+    assert str(refused.value) == message
 
 
 @pytest.mark.parametrize("text", ["epsilon", "=2", "epsilon="])

@@ -95,7 +95,8 @@ def _run() -> int:
     try:
         status = app(standalone_mode=False)
     except _UsageError as error:
-        return _stop(_usage_line(error), 2)
+        # A group without a command has shown its help, and has no message beside it.
+        return _stop(_usage_line(error), 2) if error.format_message() else 2
     except Interrupted as stopped:
         return _stop(str(stopped), 130)
     except BudgetExceededError as error:

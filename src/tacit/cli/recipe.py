@@ -64,16 +64,17 @@ def run(
     json: Json = False,
 ) -> None:
     """Trains a recipe's models and compares with the published figure."""
-    from tacit.recipes import find_recipe, run_recipe, split_settings, write_result
+    from tacit.recipes import find_recipe, folder_for_result, run_recipe, split_settings, write_result
 
     recipe, changes = find_recipe(name), split_settings("--set", settings or [])
     recipe.check(changes)
     conditions = conditions_for(seeds, held_out, device, jobs)
-    with training_bar(seeds) as move:
-        result = run_recipe(recipe, changes, conditions, move)
-    if out_folder is not None:
-        words = [*(f"{key}={value}" for key, value in changes.items()), *(["held-out"] if held_out else [])]
-        err.print(str(write_result(result, out_folder, words)), markup=False)
+    with folder_for_result(out_folder):
+        with training_bar(seeds) as move:
+            result = run_recipe(recipe, changes, conditions, move)
+        if out_folder is not None:
+            words = [*(f"{key}={value}" for key, value in changes.items()), *(["held-out"] if held_out else [])]
+            err.print(str(write_result(result, out_folder, words)), markup=False)
     if json:
         print_json(result)
     else:

@@ -85,16 +85,19 @@ def _sweep(
     out_folder: Path,
     json: bool,
 ) -> None:
-    from tacit.recipes import run_sweep, write_result
+    from tacit.recipes import folder_for_result, run_sweep, write_result
     from tacit.reporting.results_figures import sweep as draw
 
-    with training_bar(conditions.seeds * math.prod(len(axis.values) for axis in axes)) as move:
-        result = run_sweep(subject, axes, changes, conditions, move, smaller_lots=smaller_lots)
-    lots = [f"smaller-lots={smaller_lots}"] if smaller_lots > 1 else []
-    words = [*(f"{key}={value}" for key, value in changes.items()), *lots, "sweep", *(axis.key for axis in axes)]
-    written = write_result(result, out_folder, words)
-    figure = written.with_suffix(".svg")
-    figure.write_text(draw(written.stem, result), encoding="utf-8")
+    ways = [f"smaller-lots={smaller_lots}"] if smaller_lots > 1 else []
+    ways += ["held-out"] if conditions.held_out else []
+    words = [*(f"{key}={value}" for key, value in changes.items()), *ways, "sweep", *(axis.key for axis in axes)]
+    models = conditions.seeds * math.prod(len(axis.values) for axis in axes)
+    with folder_for_result(out_folder):
+        with training_bar(models) as move:
+            result = run_sweep(subject, axes, changes, conditions, move, smaller_lots=smaller_lots)
+        written = write_result(result, out_folder, words)
+        figure = written.with_suffix(".svg")
+        figure.write_text(draw(written.stem, result), encoding="utf-8")
     result = {**result, "figures": [str(figure)], "file": str(written)}
     if json:
         print_json(result)

@@ -10,6 +10,7 @@ from tacit.recipes.private_sweep import run_private_sweep as run_private_sweep
 from tacit.recipes.recipe import Configuration as Configuration
 from tacit.recipes.recipe import Published as Published
 from tacit.recipes.recipe import Recipe as Recipe
+from tacit.recipes.results import folder_for_result as folder_for_result
 from tacit.recipes.results import read_results as read_results
 from tacit.recipes.results import write_result as write_result
 from tacit.recipes.running import run_recipe as run_recipe

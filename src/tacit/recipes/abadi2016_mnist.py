@@ -98,6 +98,7 @@ def configure(knobs: Knobs) -> Configuration:
         noise_multiplier=level.noise if published else None,
         features=upright if knobs.inputs == UPRIGHT else None,
         preparations=(PrincipalComponents(knobs.dimensions, level.pca_noise, level.gain, knobs.whitening),),
+        preparation_knob="pca_noise",
         average=level.average,
         delta=knobs.delta,
         private=knobs.setting != PLAIN,
@@ -124,7 +125,10 @@ def falling_rate(sampling_rate: float) -> Schedule:
 
 
 def _level(knobs: Knobs) -> _Level:
-    """The paper's level for this epsilon; for another epsilon that of the nearest above, or the last."""
+    """The paper's level for this epsilon; for another epsilon that of the nearest below, or the first.
+
+    The level above has less PCA noise: just above 0.5, the PCA of the level 2 would alone cost nearly all of epsilon.
+    """
     if knobs.setting == PUBLISHED and knobs.epsilon not in _LEVELS:
         raise InputError(
             f"epsilon={knobs.epsilon:g}: the paper has {', '.join(f'{e:g}' for e in _LEVELS)}. Set one of them, or "

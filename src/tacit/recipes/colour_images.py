@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
+from tacit.core.errors import InputError
 from tacit.core.validation import check_count
 from tacit.training.augmentation import self_mixup, views
 from tacit.training.views import Augment
@@ -19,7 +20,11 @@ def random_views(count: int, *, mixtures: int = 0) -> Callable[[Generator], Augm
     For a loss `over_views`: all of them are one example, whose gradient is clipped once.
     """
     check_count("multiplicity", count)
-    check_count("mixtures", mixtures, minimum=0)
+    if check_count("mixtures", mixtures, minimum=0) and count < 2:
+        raise InputError(
+            f"mixtures={mixtures}, multiplicity={count}: a mixture is of two views. Take a multiplicity of at least 2, "
+            "or no mixtures."
+        )
 
     def make(generator: Generator) -> Augment:
         def augment(images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -91,6 +91,12 @@ def shown_knobs(knobs: Any, *, private: bool) -> dict[str, Any]:
     }
 
 
+def check_whitened(whitening: float) -> float:
+    """Whitening of channels, which the recipes that have it cannot do without: their plan pays for it in any case."""
+    remedy = "There is no setting without whitening; with a number such as 0.01 features stay nearly as they are."
+    return check_probability("whitening", whitening, remedy=remedy)
+
+
 def check_lot(batch_size: int, examples: int) -> int:
     """A lot that is no larger than the training set."""
     if batch_size > examples:

@@ -18,6 +18,10 @@ _SHORT = {"lr": "learning_rate", "noise": "noise_multiplier", "lot": "batch_size
 Level = TypeVar("Level")
 Record = TypeVar("Record", bound="DataclassInstance")
 _READERS: Mapping[type, Callable[[str], Any]] = {float: float, int: int, str: str}
+_MUST_BE: Mapping[type, str] = {
+    float: "a number. Take a number such as 2",
+    int: "a whole number. Take a whole number such as 10",
+}
 
 
 def split_setting(option: str, text: str) -> tuple[str, str]:
@@ -93,5 +97,5 @@ def _read(name: str, text: str, hint: Any) -> Any:
     try:
         return _READERS[kind](text)
     except ValueError:
-        what = {float: "a number", int: "a whole number"}[kind]
-        raise InputError(f"{name}={text}: must be {what}.") from None
+        open_too = ", or none" if types.NoneType in kinds else ""
+        raise InputError(f"{name}={text}: must be {_MUST_BE[kind]}{open_too}.") from None

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 
 from tacit.recipes.colour_images import DATASET
 from tacit.recipes.fixed_features import named_features, side_by_side
+from tacit.recipes.knob_rules import check_unchanged
 from tacit.recipes.knobs import nearest, with_given
 from tacit.recipes.noise_prior_cifar10 import SOURCE as PRIOR_SOURCE
 from tacit.recipes.noise_prior_cifar10 import NoiseStart, prior_folder
@@ -65,6 +66,8 @@ def configure(knobs: Knobs) -> Configuration:
         delta=knobs.delta,
     )
     learned = any(kind.from_prior for kind in features)
+    if not learned:
+        check_unchanged(knobs, ["prior"], f"features={knobs.features} take none")
     return dataclasses.replace(configuration, start=NoiseStart(prior) if learned else None)
 
 

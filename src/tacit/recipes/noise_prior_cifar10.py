@@ -7,8 +7,9 @@ features, the third all weights; both with lots of one plan, the same noise, in 
 Where no prior lies in the folder ``prior`` it is made there, which takes minutes on a GPU and is refused on a CPU.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tacit.datasets.features import Report
 from tacit.datasets.locating import cache_folder
 from tacit.models.wide_resnet import WideResNet
 from tacit.recipes.colour_images import DATASET, half_precision_loss, random_views
+from tacit.recipes.knob_rules import check_unchanged
 from tacit.recipes.knobs import nearest, with_given
 from tacit.recipes.recipe import DELTA, OWN, PUBLISHED, RECALIBRATED, Configuration, Published, Readout, Recipe
 from tacit.recipes.scale_cifar10 import examples_at_once
@@ -85,6 +87,10 @@ def configure(knobs: Knobs) -> Configuration:
     """The run for these knobs."""
     check_choice("setting", knobs.setting, (OWN, PUBLISHED, RECALIBRATED))
     level = _level(knobs)
+    if level.readout_steps == 0:
+        check_unchanged(knobs, ["readout_rate"], "there are no readout_steps")
+    if level.readout_steps == level.steps:
+        check_unchanged(knobs, ["learning_rate", "schedule"], "all steps are readout_steps, which have readout_rate")
     folder = prior_folder(knobs.prior)
     return Configuration(
         dataset=DATASET,
@@ -119,7 +125,8 @@ class NoiseStart:
 
     def record(self) -> dict[str, Any]:
         """What was written when it was made, and the digest of its weights."""
-        return prior_facts(self.folder)
+        with _prior_of_the_user(self.folder):
+            return prior_facts(self.folder)
 
 
 def find_prior(folder: Path, report: Report | None = None) -> WideResNet:
@@ -133,7 +140,23 @@ def find_prior(folder: Path, report: Report | None = None) -> WideResNet:
         prior = NoisePrior()
         steps = prior.training.steps
         pretrain_on_noise(prior, out=folder, progress=lambda done, _: None if report is None else report(done, steps))
-    return load_prior(folder)
+    with _prior_of_the_user(folder):
+        return load_prior(folder)
+
+
+@contextlib.contextmanager
+def _prior_of_the_user(folder: Path) -> Iterator[None]:
+    """Says what to give in the place of a folder that the user named; that in the cache may be deleted, as is said."""
+    try:
+        yield
+    except InputError as error:
+        if folder == prior_folder(None):
+            raise
+        raise InputError(
+            f"prior={str(folder)!r}: holds no prior as tacit writes it, with a record that says where its weights come "
+            "from. Give a folder that tacit.training.noise_prior.pretrain_on_noise wrote, or on a machine with a GPU "
+            "one that is not there yet, in which it is made."
+        ) from error
 
 
 def prior_folder(given: str | None) -> Path:

@@ -23,6 +23,7 @@ from tacit.pate.record import pate_statement
 from tacit.pate.settings import ENSEMBLE, Choices, pate_settings
 from tacit.recipes.conditions import TRAINING, Conditions, Progress, provenance
 from tacit.recipes.holding_out import hold_out
+from tacit.recipes.knob_rules import check_unchanged
 from tacit.recipes.recipe import DELTA, Published, Recipe
 
 PATE_2017 = (
@@ -67,11 +68,14 @@ def run(
     progress: Progress,
 ) -> dict[str, Any]:
     """A whole run of PATE for each seed, each of which the account pays for, if there is one."""
+    if aggregator == "private-knn":
+        check_unchanged(knobs, ["teachers", "teacher"], "private-knn has none")
+    choices = Choices(aggregator=aggregator, **dataclasses.asdict(knobs))  # refuses before anything is loaded
     data = load(dataset)
     data = (hold_out(data) if conditions.held_out else data).to(conditions.device)
     results = []
     for seed in range(conditions.seeds):
-        plan = pate_settings(data, Choices(aggregator=aggregator, seed=seed, **dataclasses.asdict(knobs)))
+        plan = pate_settings(data, dataclasses.replace(choices, seed=seed))
         terms = terms_for(plan, conditions.account, run=f"{aggregator} on {dataset}, seed {seed}")
         tell = functools.partial(_tell, progress, seed)
         results.append(run_pate(data, plan, Randomness(), terms=terms, progress=tell))

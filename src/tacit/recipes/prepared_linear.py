@@ -9,6 +9,7 @@ from torch import nn
 from tacit.clipping import Flat
 from tacit.models.scatternet import linear_from_zero
 from tacit.plan import Preparation
+from tacit.recipes.knob_rules import check_whitened
 from tacit.recipes.recipe import Configuration
 from tacit.training.optimizers import schedule_factor
 from tacit.training.preparation import Centring, ChannelWhitening
@@ -45,8 +46,9 @@ def prepared_linear(
         kinds: channels and places of each.
         level: with the learning rate for features of length 1.
         epsilon, delta: of everything, the two private looks at the features included.
-        whitening: how far features are whitened, from 0 to 1.
+        whitening: how far features are whitened, above 0 and up to 1.
     """
+    check_whitened(whitening)
     size = sum(channels * places for channels, places in kinds)
     return Configuration(
         dataset=dataset,
@@ -60,6 +62,7 @@ def prepared_linear(
         epsilon=epsilon,
         features=features,
         preparations=functools.partial(_preparations, level.preparation_noise, whitening, tuple(kinds)),
+        preparation_knob="preparation_noise",
         delta=delta,
     )
 

@@ -19,7 +19,7 @@ from tacit.recipes.conditions import Conditions, provenance
 from tacit.recipes.knobs import full_name
 from tacit.recipes.measuring import Trained, train_model
 from tacit.recipes.recipe import DELTA, Configuration, Recipe
-from tacit.recipes.selection_plan import ACCOUNTANT, SelectionPlan, plan_selection
+from tacit.recipes.selection_plan import ACCOUNTANT, SelectionPlan, plan_selection, with_noise
 from tacit.recipes.sweeping import Axis, combine, private_configurations
 from tacit.training.evaluation import evaluate
 from tacit.training.run_folder import RunFolder
@@ -101,7 +101,8 @@ def run_private_sweep(
         combinations = combine(axes, settings)
         configurations = private_configurations(subject, combinations)
         starts = [configuration.make_start(conditions.device, _untold) for configuration in configurations]
-        data = configurations[0].load(conditions.device)
+        # The budget is the selection's: that of the knobs, which counts for nothing here, must refuse nothing.
+        data = with_noise(configurations[0], 1.0, selection.budget.delta).load(conditions.device)
         shared = split_for_scoring(data)
         plan = plan_selection(configurations, len(shared.train), selection.budget, selection.trials)
         facts = provenance(conditions)  # before the first trial: a date at the end would tell how long they took

@@ -5,8 +5,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
+from dp_accounting import ComposedDpEvent, DpEvent
 from torch import Tensor, nn
 
+from tacit.accounting import epsilon as epsilon_of
 from tacit.clipping import Clipping
 from tacit.core.errors import InputError
 from tacit.core.validation import check_choice, check_count
@@ -84,6 +86,7 @@ class Configuration:
             scattering transform.
         preparations: private looks at the data before training, in the same account; or what makes them for a public
             number of examples.
+        preparation_knob: the recipe's knob that says their noise, where it has one.
         average: decay of the moving average of the weights; None for the last iterate.
         loss: one loss an example.
         augment: makes, for a generator on the training device, what changes every batch on its way to the loss.
@@ -108,6 +111,7 @@ class Configuration:
     schedule: Schedule = constant
     features: Callable[[tuple[int, ...]], FeatureMap] | None = None
     preparations: Preparations | Callable[[int], Preparations] = ()
+    preparation_knob: str | None = None
     average: float | None = None
     loss: LossFunction = classification_loss
     augment: Callable[[torch.Generator], Augment] | None = None
@@ -135,10 +139,29 @@ class Configuration:
         """The private looks at a public number of examples."""
         return self.preparations(examples) if callable(self.preparations) else self.preparations
 
+    def refuse_dear_preparations(self, examples: int, epsilon: float, cost: Callable[[DpEvent], float]) -> None:
+        """Raises an `InputError` where the preparations alone cost epsilon or more, which no later noise can mend."""
+        preparations = self.preparations_for(examples)
+        if not preparations:
+            return
+        alone = cost(ComposedDpEvent([preparation.mechanism.event() for preparation in preparations]))
+        if alone >= epsilon:
+            described = ", and ".join(preparation.describe() for preparation in preparations)
+            knob = "" if self.preparation_knob is None else f", or a larger {self.preparation_knob}"
+            raise InputError(
+                f"epsilon={epsilon:g}: before training come {described}, which cost {alone:.3g} however much noise "
+                f"training has. Set a larger epsilon{knob}."
+            )
+
+    def _check_epsilon(self, examples: int) -> None:
+        if self.private and self.epsilon is not None:
+            self.refuse_dear_preparations(examples, self.epsilon, lambda event: epsilon_of(event, self.delta))
+
     def plan(self, examples: int) -> DPSGD:
         """The plan on a public number of examples: Poisson sampling, accounted by privacy loss distributions."""
         if not self.private:
             raise InputError("private=False: training without noise has no plan. Take a private setting.")
+        self._check_epsilon(examples)
         return DPSGD(
             expected_batch_size=check_lot(self.batch_size, examples),
             examples=examples,
@@ -184,6 +207,7 @@ class Configuration:
         """The data set on the device, with its features. A CPU keeps those on disk; a GPU makes them in less time."""
         data = load(self.dataset)
         check_lot(self.batch_size, len(data.train))  # before features, which take minutes
+        self._check_epsilon(len(data.train))
         if device.type != "cpu":
             data = dataclasses.replace(data, train=_moved(data.train, device), test=_moved(data.test, device))
         if self.features is None:

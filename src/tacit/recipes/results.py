@@ -1,8 +1,11 @@
 """Result files: one JSON file a measurement, named by what was measured."""
 
+import contextlib
 import json
+import os
 import re
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +24,41 @@ def write_result(result: dict[str, Any], folder: Path, changes: Iterable[str]) -
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text(to_json(result, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
-        raise InputError(
-            f"out={str(folder)!r}: cannot be written ({error.strerror}). Choose another folder."
-        ) from error
+        raise _cannot_be_written(folder, error) from error
     return path
+
+
+@contextlib.contextmanager
+def folder_for_result(folder: Path | None) -> Iterator[None]:
+    """Makes the folder that `write_result` will be given, before anything is trained for it; None asks for none.
+
+    A folder that was made here and is still empty at the end is removed again.
+
+    Raises:
+        InputError: nothing can be written there.
+    """
+    made = [] if folder is None else [part for part in (folder, *folder.parents) if not os.path.exists(part)]
+    try:
+        if folder is not None:
+            _make_writable(folder)
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # the first that holds something stays, and all above it
+            for part in made:
+                part.rmdir()
+
+
+def _make_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass  # a folder that is there already may still refuse a file
+    except OSError as error:
+        raise _cannot_be_written(folder, error) from error
+
+
+def _cannot_be_written(folder: Path, error: OSError) -> InputError:
+    return InputError(f"out={str(folder)!r}: cannot be written ({error.strerror}). Choose another folder.")
 
 
 def read_results(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -86,6 +86,7 @@ def configure(knobs: Knobs) -> Configuration:
         epsilon=knobs.epsilon,
         features=lambda shape: BothSides(opponent_scattering(shape)),
         preparations=centred_and_whitened(level.preparation_noise, knobs.whitening),
+        preparation_knob="preparation_noise",
         average=knobs.average,
         loss=half_precision_loss,
         delta=knobs.delta,

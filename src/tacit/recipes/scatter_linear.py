@@ -19,6 +19,7 @@ from tacit.core.validation import check_choice
 from tacit.models.scatternet import balanced_scattering, scatter_linear, upright_scattering
 from tacit.plan import Preparation
 from tacit.recipes import tramer2021
+from tacit.recipes.knob_rules import check_unchanged, check_whitened
 from tacit.recipes.knobs import nearest
 from tacit.recipes.recipe import OWN, PUBLISHED, RECALIBRATED, Configuration, Recipe
 from tacit.recipes.tramer2021 import PaperRun
@@ -28,6 +29,7 @@ from tacit.training.preparation import Centring, ChannelWhitening
 _CLIP = 6.3  # a tenth of the length that 81 x 7 x 7 features are given
 _BATCH_SIZE = 8192
 _STEPS = 400
+_OWN_KNOBS = ("preparation_noise", "whitening")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +58,7 @@ def configure(features: Features, levels: Levels, run: PaperRun, knobs: Knobs) -
     """The run for these knobs."""
     check_choice("setting", knobs.setting, (OWN, PUBLISHED, RECALIBRATED))
     if knobs.setting != OWN:
+        check_unchanged(knobs, _OWN_KNOBS, f"means nothing in setting={knobs.setting}")
         return tramer2021.configure(run, knobs)
     if knobs.noise_multiplier is not None:
         raise InputError(f"noise_multiplier={knobs.noise_multiplier:g}: is found in the setting {OWN}. Leave it out.")
@@ -74,6 +77,7 @@ def configure(features: Features, levels: Levels, run: PaperRun, knobs: Knobs) -
         epsilon=knobs.epsilon,
         features=features,
         preparations=centred_and_whitened(noise, knobs.whitening),
+        preparation_knob="preparation_noise",
         average=knobs.average,
         delta=knobs.delta,
     )
@@ -81,6 +85,7 @@ def configure(features: Features, levels: Levels, run: PaperRun, knobs: Knobs) -
 
 def centred_and_whitened(noise: float, whitening: float) -> Callable[[int], tuple[Preparation, ...]]:
     """Two private looks at the features, for a public number of examples."""
+    check_whitened(whitening)
     return lambda examples: (Centring(examples, noise), ChannelWhitening(examples, noise, whitening))
 
 

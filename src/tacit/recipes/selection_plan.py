@@ -61,7 +61,7 @@ class SelectionPlan:
 
     def epsilon(self) -> float:
         """Of the selection, at the budget's delta."""
-        return epsilon(self.event(), self.budget.delta, accountant=ACCOUNTANT, neighbours=self.neighbours)
+        return _cost(self.event(), self.budget.delta, self.neighbours)
 
     def statement(self, winner: int) -> Statement:
         """The guarantee of what is released: the chosen configuration's number, its model and its score."""
@@ -105,7 +105,11 @@ def plan_selection(
     Raises:
         InputError: the budget cannot be kept, or the plans have preparations that alone exceed it.
     """
-    given = [_with_noise(configuration, 1.0, budget.delta).plan(examples) for configuration in configurations]
+    for configuration in configurations:
+        configuration.refuse_dear_preparations(
+            examples, budget.epsilon, lambda event: _cost(_selected([event], trials), budget.delta)
+        )
+    given = [with_noise(configuration, 1.0, budget.delta).plan(examples) for configuration in configurations]
     alone: dict[str, float] = {}
     for plan in given:
         key = event_key(plan.event())
@@ -129,6 +133,10 @@ def _calibrated(
     )
 
 
+def _cost(event: DpEvent, delta: float, neighbours: Neighbours = Neighbours.ADD_REMOVE) -> float:
+    return epsilon(event, delta, accountant=ACCOUNTANT, neighbours=neighbours)
+
+
 def _selected(events: Sequence[DpEvent], trials: TruncatedNegativeBinomial) -> DpEvent:
     distinct = list({event_key(event): event for event in events}.values())
     return selection_event(WorstOfDpEvent(distinct), trials)
@@ -143,7 +151,7 @@ def _free_score(plans: Sequence[DPSGD]) -> DiscreteGaussian:
     return DiscreteGaussian(math.sqrt(1 / (2 * rho)) * _ROUNDED_UP, 1)
 
 
-def _with_noise(configuration: Configuration, noise: float, delta: float) -> Configuration:
+def with_noise(configuration: Configuration, noise: float, delta: float) -> Configuration:
     return dataclasses.replace(configuration, epsilon=None, noise_multiplier=noise, delta=delta)
 
 

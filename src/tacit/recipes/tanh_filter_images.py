@@ -25,6 +25,7 @@ from tacit.core.validation import check_choice, check_positive
 from tacit.plan import DPSGD
 from tacit.recipes.colour_images import DATASET
 from tacit.recipes.first_course_cnn import count_parameters, tutorial_cnn
+from tacit.recipes.knob_rules import check_unchanged
 from tacit.recipes.recipe import DELTA, PUBLISHED, Configuration, Recipe
 
 SOUND, PLAIN = "sound", "plain"
@@ -60,6 +61,8 @@ def configure(images: _Images, knobs: Knobs) -> Configuration:
     """The run for these knobs."""
     check_choice("setting", knobs.setting, (PUBLISHED, SOUND, PLAIN))
     check_positive("noise", knobs.noise)
+    if knobs.setting == PLAIN:
+        check_unchanged(knobs, ("c", "k"), f"setting={PLAIN} has no filter")
     clipping, sensitivity = _clipping(images, knobs)
     return Configuration(
         dataset=images.dataset,

@@ -7,7 +7,9 @@ then clips it, which is the sound variant: its epsilon is true.
 
 The figure is the share of the targets' variance that the answers explain, :math:`1 - \mathrm{MSE} / (1/6)`: 0 for the
 best constant, and for a network whose weights are no longer finite. Learning rates, c and k are the best of two to
-four tries with one seed each on held-out sequences, the private ones after 150 steps.
+four tries with one seed each on held-out sequences, the private ones after 150 steps. For the plain network one seed
+said too little: over five, on the test sequences, a learning rate of 0.1 explains 41 % on average, with one network at
+0, where the default of 0.03 explains 17 %.
 """
 
 import dataclasses
@@ -40,6 +42,7 @@ _VARIANCE = 1 / 6
 _TEST_EXAMPLES = 5_000
 _POINTS = 20
 _PRIVACY = ("bound", "epsilon", "delta")  # knobs of the private settings alone
+_FILTER = ("c", "k")  # and those of the filtered settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +71,10 @@ _WAYS: Mapping[str, _Way] = {
 
 @dataclasses.dataclass(frozen=True)
 class Knobs:
-    """What may be changed; None is what suits the setting. The last three are refused but in the private settings."""
+    """What may be changed; None is what suits the setting. The last three are refused but in the private settings.
+
+    ``c`` and ``k`` are refused but in the filtered settings.
+    """
 
     setting: str = PRIVATE_FILTERED
     length: int | None = None
@@ -91,6 +97,8 @@ class Knobs:
         check_lot(way.batch_size, way.examples)
         if not self.private:
             check_unchanged(self, _PRIVACY, f"setting={self.setting} has no privacy")
+        if self.setting in (PLAIN, PRIVATE):
+            check_unchanged(self, _FILTER, f"setting={self.setting} has no filter")
 
     @property
     def private(self) -> bool:
