@@ -254,6 +254,8 @@ def test_threads_take_short_turns_beside_a_compiler_and_ordinary_ones_after_it()
     before, seen = sys.getswitchinterval(), []
 
     class Spy:
+        device = CPU
+
         def compile(self):
             seen.append(sys.getswitchinterval())
             raise RuntimeError("failed")
@@ -270,11 +272,11 @@ def test_advice_of_the_compiler_is_no_failure_where_warnings_are_errors():
             warnings.warn_explicit("enable it for speed", UserWarning, "file.py", 1, module=module)
             return lambda x: [x]
 
-        return mock.Mock(compile=compile_it)
+        return mock.Mock(compile=compile_it, device=CPU)
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert compiling._compile_within(advising("torch._inductor.compile_fx"))([1]) == [1]
+        assert compiling._compile_within(advising("torch._inductor.compile_fx"))([torch.ones(1)]) == [1]
         with pytest.raises(UserWarning, match="enable it"):
             compiling._compile_within(advising("torch.nn.modules"))
 

@@ -110,6 +110,36 @@ def test_a_product_of_another_view_of_the_rows_stays(view: Callable[[Tensor], Te
     torch.testing.assert_close(graph(records, index, weight, lines), both(records, index, weight, lines))
 
 
+def test_numbers_that_are_read_in_another_way_stay() -> None:
+    records, index, weight, *_ = given(2)
+
+    def as_whole_numbers(records: Tensor, index: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        rows = records.index_select(0, index)
+        return rows @ weight.t(), rows.view(torch.int32) @ weight.t().sign().int()
+
+    def negated(records: Tensor, index: Tensor, weight: Tensor) -> Tensor:
+        return torch._neg_view(records.index_select(0, index)) @ weight.t()
+
+    for function in (as_whole_numbers, negated):
+        graph = traced(function, records, index, weight)
+        torch.testing.assert_close(graph(records, index, weight), function(records, index, weight))
+
+
+def test_columns_that_are_cleared_are_no_rows() -> None:
+    _, index, _, _, lines, keep = given(2)
+    records, weight = torch.randn(RECORDS, LOT), torch.randn(2, LOT)  # as wide as the lot is long
+    keep[1] = False
+
+    def turned(records: Tensor, index: Tensor, weight: Tensor, lines: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+        rows = records.index_select(0, index)
+        outputs = rows @ weight.t()
+        zero_rows_(rows.t(), keep)
+        return outputs, lines.t() @ rows
+
+    inputs = records, index, weight, lines, keep
+    torch.testing.assert_close(traced(turned, *inputs)(*inputs), turned(*inputs))
+
+
 def test_a_scaled_product_stays() -> None:
     records, index, weight, bias, *_ = given(2)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from tacit.gradients import gram_norms, ways
 from tacit.gradients.contributions import Contribution, Convolved, Outer
 from tacit.gradients.convolving import weight_gradient
-from tacit.gradients.rounding import operand_bits, operand_error, subnormal_error, sum_error
+from tacit.gradients.rounding import convolution_bits, operand_bits, operand_error, subnormal_error, sum_error
 from tacit.gradients.ways import ways_for
 
 
@@ -83,6 +83,20 @@ CUT_CASES = {
 @pytest.mark.parametrize("name", list(CUT_CASES))
 def test_the_bound_covers_operands_that_are_cut(name, precision, bits, monkeypatch):
     check_cut(CUT_CASES[name](bits), precision, bits, monkeypatch)
+
+
+@pytest.mark.parametrize(("setting", "bits"), [("tf32", 11), ("bf16", 8), ("ieee", 24)])
+def test_convolutions_have_a_setting_of_their_own(setting, bits):
+    conv = getattr(torch.backends.mkldnn, "conv", None)
+    if conv is None:
+        pytest.skip("this torch has no such setting")
+    before, conv.fp32_precision = conv.fp32_precision, setting
+    try:
+        assert convolution_bits() == bits
+        assert operand_error(torch.float32, convolution=True) >= 2.0 ** (1 - bits)
+        assert operand_error(torch.float32) < 2.0**-20
+    finally:
+        conv.fp32_precision = before
 
 
 def check_cut(use: Contribution, precision: str, bits: int, monkeypatch: pytest.MonkeyPatch) -> None:

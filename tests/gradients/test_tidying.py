@@ -56,6 +56,28 @@ def test_what_was_given_to_the_graph_stays_as_it_is() -> None:
     assert torch.equal(values, before)
 
 
+def test_tensors_that_the_model_holds_stay_as_they_are() -> None:
+    """They would be read again in the next step."""
+    held = torch.randn(3, 4)
+    before = held.clone()
+    graph = traced(lambda x, keep: x + zero_rows_(held.view(3, 4).clone(), keep), torch.zeros(3, 4), KEEP)
+    clear_rows_in_place(graph)
+    for _ in range(2):
+        assert torch.equal(graph(torch.zeros(3, 4), KEEP), torch.where(KEEP[:, None], before, 0))
+    assert torch.equal(held, before)
+
+
+def test_a_copy_of_what_is_changed_later_stays() -> None:
+    def function(x: Tensor) -> Tensor:
+        own = 2 * x
+        copied = own.clone(memory_format=torch.contiguous_format)
+        own.mul_(3).add_(1)
+        return F.group_norm(copied, 2, eps=0.1) + own
+
+    values = torch.randn(3, 4, 5, 6)
+    torch.testing.assert_close(without_layout_copies(traced(function, values))(values), function(values))
+
+
 def test_rows_that_share_their_memory_are_cleared_in_a_copy() -> None:
     values = torch.randn(4)
     graph = traced(lambda x, keep: zero_rows_((2 * x).expand(3, 4).clone(), keep), values, KEEP)

@@ -153,6 +153,22 @@ def test_out_of_memory_halves_the_chunk_with_the_same_result(error, pad_chunks, 
     assert scarce.sizes == [16, 8, *[4] * 4 * 3]  # halved twice in the first step, and kept
 
 
+@pytest.mark.parametrize("engine", ["functional", "reference"])
+def test_every_engine_says_that_memory_ran_out(engine):
+    the_plan = plan(expected_batch_size=16, steps=1)
+    expected = list(updates(the_plan, loss_fn=cross_entropy))
+    failures = [torch.OutOfMemoryError("CUDA out of memory")]
+
+    def scarce(model, x, y):
+        if failures:
+            raise failures.pop()
+        return cross_entropy(model, x, y)
+
+    found = list(updates(the_plan, loss_fn=scarce, execution=Execution(engine=engine, preflight=False)))
+    for one, two in zip(found, expected, strict=True):
+        torch.testing.assert_close(flat(one), flat(two), rtol=1e-9, atol=1e-12)
+
+
 def test_a_program_takes_the_whole_lot_where_eager_steps_need_pieces(monkeypatch):
     """What is compiled needs less memory than the eager steps before it, and those that it is compared with."""
 
@@ -222,6 +238,9 @@ def test_other_errors_pass_through(monkeypatch):
     assert scarce.sizes == [16]
     assert not out_of_memory(RuntimeError("CUDA error: an illegal memory access was encountered"))
     assert out_of_memory(RuntimeError(CPU_MESSAGE))
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(10**15)  # what this torch says
+    assert out_of_memory(caught.value)
     assert out_of_memory(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"))
 
 

@@ -22,7 +22,7 @@ from tacit.gradients.layout_probe import PROBED
 from tacit.gradients.model_state import generator_states
 from tacit.gradients.pieces import Pieces
 from tacit.gradients.recorder import Step
-from tacit.gradients.rounding import operand_bits, operand_error
+from tacit.gradients.rounding import convolution_bits, operand_bits, operand_error
 from tacit.gradients.tracing import Batch, trace
 
 _TOLERANCE = 5e-2  # an activation next to zero may fall on its other side, and deep networks make much of that
@@ -267,7 +267,7 @@ class CompiledEngine:
     def _form(self, batch: Batch, mask: Tensor) -> Hashable:
         kind, examples = mask.device.type, mask.numel()
         autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        modes, bits = self.eager.settings(), operand_bits()
+        modes, bits = self.eager.settings(), (operand_bits(), convolution_bits())
         if isinstance(batch, Rows):
             return examples, modes, tuple(map(id, batch.tensors)), autocast, bits
         layouts = tuple((leaf.shape, leaf.stride(), leaf.device) for leaf in leaves(batch))

@@ -59,7 +59,7 @@ def compile_graph(trace: Trace, inputs: Sequence[Tensor], *, apart: bool) -> Pro
     try:
         return _compile_within(_job(trace, inputs))
     except Exception:  # of whatever kind: all that can be done without, and a real fault comes again
-        return _compile_within(Job.of(trace.graph, inputs, {}))
+        return _compile_within(Job.of(trace.graph, inputs, _needed_options(trace)))
 
 
 def _job(trace: Trace, inputs: Sequence[Tensor]) -> Job:
@@ -69,14 +69,26 @@ def _job(trace: Trace, inputs: Sequence[Tensor]) -> Job:
 
 def _compile_within(job: Job) -> Program:
     _take_no_advice()
-    with _short_turns():
+    with _short_turns(), as_traced(job.device):
         compiled = job.compile()
 
     def call(arguments: list[Tensor]) -> list[Tensor]:
-        with torch.no_grad():
+        with as_traced(arguments[0].device):
             return list(compiled(*arguments))
 
     return call
+
+
+@contextlib.contextmanager
+def as_traced(device: torch.device) -> Iterator[None]:
+    """Operations as they stand in a traced graph: none is recorded, and where a user has autocast on, none is cast.
+
+    Its casts are in the graph already. What is float32 there would be cast once more, clipped sums among them.
+    """
+    kind = device.type
+    casts = torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else contextlib.nullcontext()
+    with torch.no_grad(), casts:
+        yield
 
 
 def _take_no_advice() -> None:
@@ -106,7 +118,7 @@ def _or_graph(library: Program, graph: GraphModule) -> Program:
     """A library only says that it failed; the graph then finds out why, such as that memory has run out."""
 
     def call(arguments: list[Tensor]) -> list[Tensor]:
-        with torch.no_grad():
+        with as_traced(arguments[0].device):
             try:
                 return library(arguments)
             except RuntimeError:
@@ -115,17 +127,26 @@ def _or_graph(library: Program, graph: GraphModule) -> Program:
     return call
 
 
+def _needed_options(trace: Trace) -> dict[str, Any]:
+    """What the bound on norms rests on: every operation of half precision rounds its result, as eager ones do.
+
+    Else fused code takes a norm of numbers that were not rounded yet, and a product takes the rounded ones.
+    """
+    return {"emulate_precision_casts": True} if trace.half_precision else {}
+
+
 def _options(trace: Trace, device: torch.device) -> dict[str, Any]:
-    """What makes programs faster, or sooner there; all of it can be done without.
+    """What programs need, and what makes them faster, or sooner there, which can be done without.
 
     Convolutions on a GPU like the channels last. On a CPU they do not care, and what stands between them is vectorised
     along the positions: a group of channels is too short for that. Torch knows its vector units already there, and
     trying them out with the compiler once more takes longer than a small model's program.
     """
+    needed = _needed_options(trace)
     if device.type == "cpu":
-        return {"cpp.vec_isa_ok": True, "layout_optimization": False}
+        return needed | {"cpp.vec_isa_ok": True, "layout_optimization": False}
     convolves = any("convolution" in str(node.target) for node in trace.graph.graph.nodes)
-    return {"force_layout_optimization": True} if convolves else {}
+    return needed | ({"force_layout_optimization": True} if convolves else {})
 
 
 class Replay:

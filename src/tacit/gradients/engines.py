@@ -22,6 +22,7 @@ from tacit.gradients.layout_probe import PROBED, Findings, probe
 from tacit.gradients.losses import LossFunction, LossModule, losses_of, sum_dtype, trainable
 from tacit.gradients.model_state import preserved_generators, stirred
 from tacit.gradients.parameter_gradients import ParameterGradients
+from tacit.gradients.pieces import out_of_memory
 from tacit.gradients.recorder import OtherWayError, Recorder, Step
 from tacit.gradients.strategies import Strategies
 
@@ -113,6 +114,8 @@ class FunctionalEngine:
         except TacitError:
             raise
         except (RuntimeError, NotImplementedError, ValueError) as error:
+            if out_of_memory(error):
+                raise
             reason = str(error).strip().splitlines()[0]
             raise UnsupportedError(
                 f"model: torch.func cannot transform it ({reason}). Use engine='reference', or change that operation."

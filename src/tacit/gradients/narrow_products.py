@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
-from tacit.gradients.tidying import replace, storage_of, written_storages
+from tacit.gradients.tidying import is_dense, replace, storage_of, written_storages
 
 _aten = torch.ops.aten
 _GATHER, _CLEAR = _aten.index_select.default, torch.ops.tacit.zero_rows_.default
@@ -92,7 +92,8 @@ def _clears(node: Node, rows: Node) -> bool:
     if node.target is not _CLEAR:
         return False
     value, whole = node.all_input_nodes[0].meta["val"], rows.meta["val"]
-    return bool(value.shape[0] == whole.shape[0] and value.numel() == whole.numel())
+    same_rows = (value.shape[0], value.stride(0)) == (whole.shape[0], whole.stride(0))
+    return same_rows and value.numel() == whole.numel() and is_dense(value)
 
 
 def _arguments(node: Node) -> Sequence[Any]:
@@ -104,9 +105,14 @@ def _factors(product: Node) -> tuple[Any, Any]:
 
 
 def _is_whole(view: Node, rows: Node) -> bool:
-    """Whether a view has the rows' own shape and layout, and so their values."""
-    value, whole = view.meta["val"], rows.meta["val"]
-    return storage_of(view) == storage_of(rows) and (value.shape, value.stride()) == (whole.shape, whole.stride())
+    """Whether a view has the rows' own shape, layout and type, and so their values."""
+    return storage_of(view) == storage_of(rows) and _reading(view) == _reading(rows)
+
+
+def _reading(view: Node) -> tuple[object, ...]:
+    """How a view's numbers are read from memory."""
+    value = view.meta["val"]
+    return value.shape, value.stride(), value.storage_offset(), value.dtype, value.is_neg()
 
 
 def _write_out(graph: Graph, rows: Node, users: Sequence[Node]) -> None:

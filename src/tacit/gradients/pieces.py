@@ -1,17 +1,19 @@
 """A batch in pieces where it does not fit into memory as one: a clipped sum is over examples, so its parts add up."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from tacit.gradients.batches import Rows, gathered, split
-from tacit.gradients.engines import Engine
+
+if TYPE_CHECKING:
+    from tacit.gradients.engines import Engine
 
 
-def out_of_memory(error: RuntimeError) -> bool:
+def out_of_memory(error: Exception) -> bool:
     """Whether memory ran out, on a GPU or on the CPU."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 class Pieces:
@@ -29,7 +31,7 @@ class Pieces:
         return self._size is not None
 
     def __call__(
-        self, engine: Engine, batch: tuple[Any, ...] | Rows, mask: Tensor, *, most: int | None = None
+        self, engine: "Engine", batch: tuple[Any, ...] | Rows, mask: Tensor, *, most: int | None = None
     ) -> tuple[dict[str, Tensor], Tensor]:
         """The engine's sums and norms, ``most`` examples at once or all, rows gathered piece by piece; memory that not
         even one example fits into is an error.
@@ -45,7 +47,7 @@ class Pieces:
 
 
 def _in_pieces(
-    engine: Engine, batch: tuple[Any, ...] | Rows, mask: Tensor, size: int
+    engine: "Engine", batch: tuple[Any, ...] | Rows, mask: Tensor, size: int
 ) -> tuple[dict[str, Tensor], Tensor]:
     if size >= len(mask):
         return engine(gathered(batch), mask)

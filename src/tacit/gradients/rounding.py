@@ -17,6 +17,7 @@ import torch
 # Significant bits that a float32 operand keeps. Matrix units cut the rest off instead of rounding it.
 TF32_BITS = 11
 _OPERAND_BITS = {"highest": 24, "high": TF32_BITS, "medium": 8}
+_NEWER_OPERAND_BITS = {"tf32": TF32_BITS, "bf16": 8}  # by the names of torch's newer interface
 _TWO_HALVES = 2.0**-15  # what two numbers of bfloat16 may miss of one of float32, and the sums of the second ones
 
 
@@ -29,8 +30,19 @@ def operand_bits() -> int:
     return matmul
 
 
-def convolutions_are_cut() -> bool:
-    """Whether a GPU's convolutions keep fewer bits of float32 operands than all."""
+def convolution_bits() -> int:
+    """The same of convolutions, which have settings of their own beside that one, for a GPU and for a CPU."""
+    own = _NEWER_OPERAND_BITS.get(_setting_of_cpu_convolutions(), _OPERAND_BITS["highest"])
+    if torch.cuda.is_available() and _cuts_gpu_convolutions():
+        own = min(own, TF32_BITS)
+    return min(own, operand_bits())
+
+
+def _setting_of_cpu_convolutions() -> str:
+    return str(getattr(getattr(torch.backends.mkldnn, "conv", None), "fp32_precision", None))
+
+
+def _cuts_gpu_convolutions() -> bool:
     try:
         return bool(torch.backends.cudnn.allow_tf32)
     except RuntimeError:  # as above
@@ -45,9 +57,7 @@ def operand_error(dtype: torch.dtype, *, convolution: bool = False) -> float:
     """
     if dtype == torch.float64:
         return 2.0**-52
-    bits = operand_bits()
-    if convolution and torch.cuda.is_available() and convolutions_are_cut():
-        bits = min(bits, _OPERAND_BITS["high"])
+    bits = convolution_bits() if convolution else operand_bits()
     unit = 2.0 ** (1 - bits)
     cut = 2 * unit + unit * unit
     return max(cut, _TWO_HALVES) if dtype == torch.bfloat16 else cut

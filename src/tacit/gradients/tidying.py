@@ -18,11 +18,11 @@ def clear_rows_in_place(graph: GraphModule) -> None:
     Nothing reads such rows afterwards but the weighted sums, which want them cleared. What was given to the graph, such
     as a user's batch, stays as it is.
     """
-    given = {storage_of(node) for node in graph.graph.find_nodes(op="placeholder")}
+    given = _given(graph)
     for cleared in _calls(graph, torch.ops.tacit.zero_rows_.default):
         copied = cleared.all_input_nodes[0]
         source = copied.all_input_nodes[0] if copied.target is torch.ops.aten.clone.default else None
-        if source is not None and storage_of(source) not in given and _is_dense(source.meta["val"]):
+        if source is not None and storage_of(source) not in given and is_dense(source.meta["val"]):
             _use_instead(copied, source)
     graph.recompile()
 
@@ -32,7 +32,7 @@ def leave_given_rows(graph: GraphModule) -> None:
 
     They meet weights of zero in a product, which is zero then.
     """
-    given = {storage_of(node) for node in graph.graph.find_nodes(op="placeholder")}
+    given = _arguments(graph)
     for cleared in _calls(graph, torch.ops.tacit.zero_rows_.default):
         copied = cleared.all_input_nodes[0]
         if copied.target is torch.ops.aten.clone.default and storage_of(copied.all_input_nodes[0]) in given:
@@ -47,14 +47,28 @@ def without_layout_copies(graph: GraphModule) -> GraphModule:
     Torch's own kernel wants the channels first on a GPU and copies for it; compiled code takes any layout.
     """
     changed = copy.deepcopy(graph)
+    written = set().union(*map(written_storages, changed.graph.nodes))
     for copied in _calls(changed, torch.ops.aten.clone.default):
         first = copied.kwargs.get("memory_format") is torch.contiguous_format
-        if first and all(user.target in _NORMS for user in copied.users):
-            replace(copied, copied.all_input_nodes[0])
+        source = copied.all_input_nodes[0]
+        if first and all(user.target in _NORMS for user in copied.users) and storage_of(source) not in written:
+            replace(copied, source)
     for view in _calls(changed, torch.ops.aten.view.default):
         view.target = torch.ops.aten.reshape.default  # of a layout that may now be another one
     changed.recompile()
     return changed
+
+
+def _given(graph: GraphModule) -> set[object]:
+    """The memory of its arguments and of tensors that the model holds: what the graph did not make itself."""
+    given = _arguments(graph)
+    for held in graph.graph.find_nodes(op="get_attr"):  # whose memory is known by its views alone
+        given.update(storage_of(node) for node in (held, *filter(_is_view, held.users)))
+    return given
+
+
+def _arguments(graph: GraphModule) -> set[object]:
+    return {storage_of(node) for node in graph.graph.find_nodes(op="placeholder")}
 
 
 def _calls(graph: GraphModule, target: object) -> list[Node]:
@@ -77,7 +91,7 @@ def replace(node: Node, found: Node) -> None:
     node.graph.erase_node(node)
 
 
-def _is_dense(value: Tensor) -> bool:
+def is_dense(value: Tensor) -> bool:
     """Whether every number has one place of its own and none lies between them."""
     expected = 1
     for stride, size in sorted(zip(value.stride(), value.shape, strict=True)):
@@ -102,6 +116,12 @@ def written_storages(node: Node) -> set[object]:
 def is_mutable(node: Node) -> bool:
     """Whether an operation changes what it is given."""
     return isinstance(node.target, torch._ops.OpOverload) and bool(_schema(node).is_mutable)
+
+
+def _is_view(node: Node) -> bool:
+    """Whether an operation returns memory that it was given."""
+    returns = _schema(node).returns if isinstance(node.target, torch._ops.OpOverload) else ()
+    return any(found.alias_info is not None for found in returns)
 
 
 def _schema(node: Node) -> Any:
