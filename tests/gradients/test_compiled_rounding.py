@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.torch_version import TorchVersion
 
 from tacit.clipping import Flat
 from tacit.gradients import clipped_grad, compiling
@@ -62,8 +63,16 @@ def test_fused_code_that_does_not_round_would_add_more(unrounded, largest):
     assert largest > 1.0
 
 
-@pytest.mark.parametrize(("half", "options"), [(True, {"emulate_precision_casts": True}), (False, {})])
-def test_what_the_bound_rests_on_is_never_left_out(monkeypatch, half, options):
+@pytest.mark.parametrize(
+    ("version", "half", "options"),
+    [
+        ("2.13.0", True, {"emulate_precision_casts": True}),
+        ("2.9.1", True, {"emulate_precision_casts": True, "pattern_matcher": False}),
+        ("2.11.0+cu130", True, {"emulate_precision_casts": True, "pattern_matcher": False}),
+        ("2.9.1", False, {}),
+    ],
+)
+def test_what_the_bound_rests_on_is_never_left_out(monkeypatch, version, half, options):
     """Also where the compiler failed with all that makes a program faster."""
     tried = []
 
@@ -75,6 +84,7 @@ def test_what_the_bound_rests_on_is_never_left_out(monkeypatch, half, options):
 
     monkeypatch.setattr(compiling, "_compile_within", compile_within)
     monkeypatch.setattr(Trace, "half_precision", half)
+    monkeypatch.setattr(torch, "__version__", TorchVersion(version))
     graph = torch.fx.symbolic_trace(nn.Identity())
     compiling.compile_graph(Trace(graph, (), ()), [torch.ones(1)], apart=False)
     assert tried[0].options.items() >= options.items()

@@ -28,6 +28,7 @@ from tacit.gradients.tidying import without_layout_copies
 from tacit.gradients.tracing import Program, Trace
 
 _ONE_AT_A_TIME = threading.Lock()
+_KEEPS_CASTS = "2.13"  # the torch whose compiler does so where it is told to round
 _TURN = 1e-4  # seconds, after which a compiler in the background lets the training go on
 _SPARES = (0.0, 1 / 64, 1 / 16, 1 / 4)  # of a program's memory, tried in turn: what splitting one block may waste
 
@@ -132,7 +133,12 @@ def _needed_options(trace: Trace) -> dict[str, Any]:
 
     Else fused code takes a norm of numbers that were not rounded yet, and a product takes the rounded ones.
     """
-    return {"emulate_precision_casts": True} if trace.half_precision else {}
+    if not trace.half_precision:
+        return {}
+    needed = {"emulate_precision_casts": True}
+    if torch.__version__ < _KEEPS_CASTS:
+        needed["pattern_matcher"] = False  # one of its patterns drops a cast to half precision and back
+    return needed
 
 
 def _options(trace: Trace, device: torch.device) -> dict[str, Any]:
