@@ -117,7 +117,8 @@ def test_every_calibration_solves_its_problem():
         (("page", "no-such-file.json"), ("no-such-file.json", "cannot be read")),
         (("page", "file"), ("result='file'", "no JSON")),
         (("page", "rows.json"), ("rows", "tacit bench step")),
-        (("page", "rows.json", "other.json"), ("differ in hardware", "a page for each")),
+        (("page", "numbers.json"), ("result='numbers.json'", "rows[0]=1", "tacit bench step --out")),
+        (("page", "none.json", "other.json"), ("differ in hardware", "a page for each")),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
@@ -125,6 +126,8 @@ def test_bad_input_is_one_line_that_names_argument_and_remedy(arguments, parts, 
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     (tmp_path / "file").write_text("", encoding="utf-8")
     (tmp_path / "rows.json").write_text('{"rows": [{"contender": "x"}]}', encoding="utf-8")
+    (tmp_path / "numbers.json").write_text('{"rows": [1]}', encoding="utf-8")
+    (tmp_path / "none.json").write_text('{"rows": []}', encoding="utf-8")
     (tmp_path / "other.json").write_text('{"rows": [], "hardware": {"cores": 3}}', encoding="utf-8")
     done = run_tacit("bench", *arguments, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
@@ -132,7 +135,8 @@ def test_bad_input_is_one_line_that_names_argument_and_remedy(arguments, parts, 
     (line,) = done.stderr.strip().splitlines()
     for part in parts:
         assert part in line
-    assert {path.name for path in tmp_path.iterdir()} == {"file", "rows.json", "other.json"}
+    written = {"file", "rows.json", "numbers.json", "none.json", "other.json"}
+    assert {path.name for path in tmp_path.iterdir()} == written
 
 
 def test_the_module_entry_needs_no_packages_of_the_command_line():
