@@ -1,6 +1,7 @@
 """The contenders take the steps that they claim to take, on tiny models."""
 
 import dataclasses
+import types
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from tacit.benchmarking.engines import CONTENDERS, chosen
 from tacit.benchmarking.measuring import runs_once
 from tacit.benchmarking.tasks import WORKLOADS, Size, make_task
 from tacit.core.errors import InputError
+from tacit.gradients import compiling
 
 CPU = torch.device("cpu")
 TINY = {
@@ -100,6 +102,32 @@ def test_the_whole_compiled_step_equals_the_eager_one(built, monkeypatch):
     for a, b in zip(eager.parameters(), whole.parameters(), strict=True):
         torch.testing.assert_close(a, b)
     assert not torch.equal(next(eager.parameters()), next(task.plain_model().parameters()))
+
+
+@pytest.mark.parametrize(
+    ("engine", "engine_last"),
+    [("plain-graph", "plain-graph-channels-last"), ("plain-parts-graph", "plain-parts-channels-last")],
+)
+def test_plain_steps_that_convolve_are_compiled_in_both_layouts(engine, engine_last, monkeypatch):
+    """tacit's program has the channels last on a GPU: a plain step that may not would be handicapped."""
+    given = []
+    monkeypatch.setattr(torch, "compile", lambda function, **options: given.append(options["options"]) or function)
+    monkeypatch.setattr(plain, "captured", lambda step, device: step)
+    last = CONTENDERS[engine_last]
+    for contender in (CONTENDERS[engine], last):
+        lane = runs_once(tiny("cnn"), contender)
+        assert (lane.status, contender.kind) == ("ok", "plain")
+    assert given == [None, {"force_layout_optimization": True}]
+    assert runs_once(tiny("mlp"), last).reason == "has no convolutions, whose channels could be last"
+    assert last in chosen(None, torch.device("cuda"))
+
+
+def test_the_layout_of_plain_steps_is_the_one_that_tacit_asks_for():
+    graph = torch.fx.symbolic_trace(torch.nn.Sequential())
+    place = graph.graph.placeholder("x")
+    graph.graph.call_function(torch.ops.aten.convolution.default, (place,))
+    trace = types.SimpleNamespace(graph=graph)
+    assert compiling._options(trace, torch.device("cuda")) == plain._CHANNELS_LAST
 
 
 def test_the_hand_written_peer_moves_by_the_clipped_sum_and_noise(built, monkeypatch):

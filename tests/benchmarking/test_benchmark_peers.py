@@ -19,6 +19,18 @@ def test_installed_peers_run(engine):
     assert (lane.status, lane.reason) == ("ok", None)
 
 
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("gpt", Size(2, width=64, depth=1, sequence=8, outputs=32)), ("vit", Size(2, width=64, depth=1))],
+    ids=["gpt", "vit"],
+)
+def test_ghost_clipping_runs_on_models_with_positions(name, size):
+    """It takes the indices of an embedding as rows of memory: positions must not be a view of one row."""
+    pytest.importorskip("opacus")
+    lane = runs_once(make_task(name, CPU, size=size), CONTENDERS["opacus-ghost"])
+    assert (lane.status, lane.reason) == ("ok", None)
+
+
 @pytest.mark.parametrize("name", ["mlp", "cnn"])
 def test_the_jax_twin_is_the_same_function(name):
     jax = pytest.importorskip("jax")

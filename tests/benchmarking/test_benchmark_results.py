@@ -1,5 +1,8 @@
 """Results in files: what is written can be read, and only what belongs together is put together."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from tacit.benchmarking import merged, read_result, write_result
@@ -12,9 +15,68 @@ def result(**changes):
     return {"rows": [{"model": "mlp"}], **machine, "command": "a", "date": "2026-01-01", **changes}
 
 
+NAMES = {"model": "mlp", "precision": "tf32", "engine": "tacit"}
+ROW = {
+    **NAMES,
+    **{"kind": "private", "batch": 8, "ms": 1.5, "ratio": 1.0, "ratio_fastest": None, "peak_mib": 3},
+    **{"spread_ms": [1.0, 2.0], "status": "ok", "reason": None},
+}
+GROWTH = {**NAMES, "axis": "width", "sizes": [1, 2, 4], "ms": [1.0, None, 2.0], "exponent": 0.5}
+LARGEST = {**NAMES, "batch": None, "ratio": None, "reason": "fails"}
+WHOLE = result(rows=[ROW], growth=[GROWTH], largest_batch=[LARGEST])
+
+
+def without(row, key):
+    return {name: value for name, value in row.items() if name != key}
+
+
 def test_what_is_written_can_be_read(tmp_path):
-    write_result(result(), tmp_path / "r.json")
-    assert read_result(tmp_path / "r.json") == result()
+    write_result(WHOLE, tmp_path / "r.json")
+    assert read_result(tmp_path / "r.json") == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        ({"rows": None}, "holds no rows"),
+        ({"rows": [1]}, "rows[0]=1 must hold names"),
+        ({"rows": [ROW, without(ROW, "ratio_fastest")]}, "rows[1] has no ratio_fastest"),
+        ({"rows": [{**ROW, "ms": "fast"}]}, "rows[0].ms='fast' must be a number above 0 or null"),
+        ({"rows": [{**ROW, "ms": 0}]}, "rows[0].ms=0 must be a number above 0 or null"),
+        ({"rows": [{**ROW, "ms": float("nan")}]}, "rows[0].ms=nan must be a number"),
+        ({"rows": [{**ROW, "ratio": 10**400}]}, "rows[0].ratio=1000"),
+        ({"rows": [{**ROW, "batch": True}]}, "rows[0].batch=True must be a whole number above 0"),
+        ({"rows": [{**ROW, "engine": "$\\frac$"}]}, "must be a name"),
+        ({"rows": [{**ROW, "spread_ms": 3}]}, "rows[0].spread_ms=3 must be a list"),
+        ({"rows": [{**ROW, "reason": "\ud800"}]}, "is no JSON"),
+        ({"growth": 3}, "growth=3 must be a list"),
+        ({"growth": None}, "growth=None must be a list"),
+        ({"growth": [without(GROWTH, "axis")]}, "growth[0] has no axis"),
+        ({"growth": [{**GROWTH, "ms": [1.0]}]}, "growth[0].ms=[1.0] must be as many as sizes"),
+        ({"growth": [{**GROWTH, "ms": [None, None, 1.0]}]}, "growth[0].exponent=0.5 must be null"),
+        ({"largest_batch": [{**LARGEST, "batch": "8"}]}, "largest_batch[0].batch='8' must be a whole number"),
+        ({"hardware": "a GPU"}, "hardware='a GPU' must hold names"),
+    ],
+)
+def test_what_no_page_can_show_is_refused_where_it_is_read(changes, wrong, tmp_path):
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps({**WHOLE, **changes}), encoding="utf-8")
+    with pytest.raises(InputError) as refusal:
+        read_result(path)
+    for part in (f"result={str(path)!r}: ", wrong, "tacit bench step --out"):
+        assert part in str(refusal.value)
+
+
+@pytest.mark.parametrize("text", ["[]", "[" * 100_000, "nothing"], ids=["a list", "deep", "no JSON"])
+def test_what_is_no_result_at_all_is_refused(text, tmp_path):
+    (tmp_path / "r.json").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match="tacit bench step --out"):
+        read_result(tmp_path / "r.json")
+
+
+def test_every_record_of_the_repository_can_be_read():
+    folder = Path(__file__).parents[2] / "benchmarks" / "results"
+    assert all(read_result(path)["rows"] for path in folder.glob("*.json"))
 
 
 def test_results_of_one_machine_become_one():

@@ -107,17 +107,20 @@ def test_every_calibration_solves_its_problem():
         (("step", "--device", "tpu"), ("device='tpu'", "cuda")),
         (("step", "--device", "cuda"), ("device='cuda'", "--device cpu")),
         (("step", "--device", "cpu", "--memory-limit", "100"), ("memory_limit=100", "GPUs")),
-        (("step", "--rounds", "0"), ("rounds=0", "at least 1")),
-        (("step", "--batch", "0"), ("batch=0", "at least 1")),
-        (("step", "--seconds", "0"), ("seconds=0", "above 0")),
+        (("step", "--rounds", "-1"), ("rounds=-1", "at least 1", "Use 3 or more")),
+        (("step", "--batch", "0"), ("batch=0", "at least 1", "Use a number such as 256")),
+        (("step", "--memory-limit", "0"), ("memory_limit=0", "at least 1", "MiB such as")),
+        (("step", "--device", "cpu", "--batch", "1" + "0" * 10), ("batch=10000000000", "would take", "well below")),
+        (("step", "--seconds", "0"), ("seconds=0", "above 0", "leave it out")),
         (("step", "--models", ","), ("models=','", "mlp")),
         (("step", "--out", "file/r.json"), ("out='file/r.json'", "cannot be written")),
         (("step", "--page", "file/r.html"), ("page='file/r.html'", "cannot be written")),
-        (("accounting", "--rounds", "0"), ("rounds=0", "at least 1")),
+        (("accounting", "--rounds", "0"), ("rounds=0", "at least 1", "Use 3 or more")),
         (("page", "no-such-file.json"), ("no-such-file.json", "cannot be read")),
         (("page", "file"), ("result='file'", "no JSON")),
         (("page", "rows.json"), ("rows", "tacit bench step")),
-        (("page", "rows.json", "other.json"), ("differ in hardware", "a page for each")),
+        (("page", "numbers.json"), ("result='numbers.json'", "rows[0]=1", "tacit bench step --out")),
+        (("page", "none.json", "other.json"), ("differ in hardware", "a page for each")),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
@@ -125,6 +128,8 @@ def test_bad_input_is_one_line_that_names_argument_and_remedy(arguments, parts, 
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     (tmp_path / "file").write_text("", encoding="utf-8")
     (tmp_path / "rows.json").write_text('{"rows": [{"contender": "x"}]}', encoding="utf-8")
+    (tmp_path / "numbers.json").write_text('{"rows": [1]}', encoding="utf-8")
+    (tmp_path / "none.json").write_text('{"rows": []}', encoding="utf-8")
     (tmp_path / "other.json").write_text('{"rows": [], "hardware": {"cores": 3}}', encoding="utf-8")
     done = run_tacit("bench", *arguments, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
@@ -132,7 +137,8 @@ def test_bad_input_is_one_line_that_names_argument_and_remedy(arguments, parts, 
     (line,) = done.stderr.strip().splitlines()
     for part in parts:
         assert part in line
-    assert {path.name for path in tmp_path.iterdir()} == {"file", "rows.json", "other.json"}
+    written = {"file", "rows.json", "numbers.json", "none.json", "other.json"}
+    assert {path.name for path in tmp_path.iterdir()} == written
 
 
 def test_the_module_entry_needs_no_packages_of_the_command_line():

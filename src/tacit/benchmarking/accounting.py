@@ -55,7 +55,7 @@ def benchmark_accounting(
     Every row holds ``contender``, ``epsilon`` (asked for), ``noise_multiplier``, ``epsilon_by_pld`` (of that noise, by
     tacit's PLD accountant), ``seconds`` (median), ``spread_seconds`` and ``ratio`` (to tacit's PLD calibration).
     """
-    check_count("rounds", rounds)
+    check_count("rounds", rounds, remedy="Use 3 or more for a median.")
     chosen = calibrations() if contenders is None else contenders
     seconds: dict[tuple[str, float], list[float]] = {}
     noises: dict[tuple[str, float], float] = {}

@@ -31,7 +31,8 @@ class Memory:
     Attributes:
         peak_mib: at the peak of its steps, once it has taken the first ones; all that stays in the process counts.
         building_mib: at the peak of the time before, in its own process.
-        helpers_mib: of the processes that it started, such as compilers, at the peak of all of them together.
+        helpers_mib: of the processes that it started, at the peak of all of them together. Compilers are among them
+            only where their programs do not lie on disk yet, as they do once the contender has been timed.
     """
 
     peak_mib: float | None = None

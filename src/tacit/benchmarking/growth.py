@@ -14,6 +14,7 @@ from tacit.core.errors import InputError
 
 _ROUNDS = 3
 _SIZES = 3
+LONGEST = 2 ** (_SIZES - 2)  # times its own length, to which an axis is doubled from half of it
 _ALWAYS_SECONDS = 0.5  # steps of this length are measured whatever the time
 
 

@@ -133,4 +133,5 @@ class SequenceClassifier(nn.Module):
 
 
 def _positions(batch: int, length: int, device: torch.device) -> Tensor:
-    return torch.arange(length, device=device).expand(batch, length)
+    """Each example has its own: Opacus's ghost clipping refuses an expanded view, whose rows are one row of memory."""
+    return torch.arange(length, device=device).expand(batch, length).contiguous()

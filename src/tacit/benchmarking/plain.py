@@ -1,15 +1,27 @@
-"""Plain training, three ways: eager, the whole step compiled, and that in a CUDA graph."""
+"""Plain training: eager, the whole step compiled, that in a CUDA graph, and both layouts that convolutions may have.
 
-from collections.abc import Sequence
+tacit's own program asks torch's compiler for channels last wherever a model convolves on a GPU. Left to itself, the
+compiler (``GraphLowering.decide_layout_opt``) decides so for the whole step of the CNN and the WRN, which it takes for
+inference; not for the ViT, with one convolution among two thousand operations; and where it compiles loss and backward
+pass, for the forward pass of the WRN alone. Which layout is faster is not known before it is measured, so plain steps
+are taken both ways, by the compiler's choice and with channels last, and the fastest of all is compared with.
+"""
+
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from tacit.benchmarking.contenders import LEARNING_RATE, Contender, Step
+from tacit.benchmarking.contenders import LEARNING_RATE, Contender, RefusedError, Step
 from tacit.benchmarking.tasks import Task
 from tacit.gradients.compiling import capturing_stream
 
 _WARM_UP_STEPS = 3
+_CHANNELS_LAST = {"force_layout_optimization": True}  # as in tacit's own program
+_CONVOLUTIONS = nn.Conv1d, nn.Conv2d, nn.Conv3d
+
+Options = dict[str, str | int | bool | Callable[..., object]]
+"""Those of torch's compiler."""
 
 
 def eager_step(task: Task) -> Step:
@@ -27,7 +39,7 @@ def eager_step(task: Task) -> Step:
     return step
 
 
-def compiled_step(task: Task) -> Step:
+def compiled_step(task: Task, options: Options | None = None) -> Step:
     """Forward, backward and update in one compiled graph, on a static batch."""
     model = task.plain_model()
     inputs, targets = task.batch
@@ -39,22 +51,22 @@ def compiled_step(task: Task) -> Step:
     def update(values: dict[str, Tensor]) -> None:
         descend(list(values.values()), list(torch.func.grad(mean_loss)(values).values()))
 
-    compiled = torch.compile(update, fullgraph=True, dynamic=False)
+    compiled = torch.compile(update, fullgraph=True, dynamic=False, options=options)
     return lambda: compiled(parameters)
 
 
-def graph_step(task: Task) -> Step:
+def graph_step(task: Task, options: Options | None = None) -> Step:
     """The compiled step, recorded once and replayed without the host."""
-    return captured(compiled_step(task), task.device)
+    return captured(compiled_step(task, options), task.device)
 
 
-def parts_step(task: Task) -> Step:
+def parts_step(task: Task, options: Options | None = None) -> Step:
     """Loss and its backward pass compiled, as ``torch.compile(model)`` does it, with SGD's update, in a CUDA graph."""
     model = task.plain_model()
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.SGD(trained, lr=LEARNING_RATE)
     inputs, targets = task.batch
-    mean_loss = torch.compile(lambda: task.losses(model, inputs, targets).mean(), dynamic=False)
+    mean_loss = torch.compile(lambda: task.losses(model, inputs, targets).mean(), dynamic=False, options=options)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=False)
@@ -62,6 +74,17 @@ def parts_step(task: Task) -> Step:
         optimizer.step()
 
     return captured(step, task.device)
+
+
+def channels_last(build: Callable[[Task, Options | None], Step]) -> Callable[[Task], Step]:
+    """The same step, compiled with the channels last as tacit's is."""
+
+    def prepare(task: Task) -> Step:
+        if not any(isinstance(module, _CONVOLUTIONS) for module in task.plain_model().modules()):
+            raise RefusedError("has no convolutions, whose channels could be last")
+        return build(task, dict(_CHANNELS_LAST))
+
+    return prepare
 
 
 def captured(step: Step, device: torch.device) -> Step:
@@ -101,4 +124,8 @@ CONTENDERS = (
     Contender("plain-compiled", compiled_step, kind="plain", compiles=True),
     Contender("plain-graph", graph_step, kind="plain", compiles=True, device="cuda"),
     Contender("plain-parts-graph", parts_step, kind="plain", compiles=True, device="cuda"),
+    *(
+        Contender(name, channels_last(build), kind="plain", compiles=True, device="cuda")
+        for name, build in (("plain-graph-channels-last", graph_step), ("plain-parts-channels-last", parts_step))
+    ),
 )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tacit.benchmarking.result_checks import REMEDY, check_step_result
 from tacit.core.errors import InputError
 from tacit.core.plain import to_json
 
@@ -30,18 +31,19 @@ def write_result(result: dict[str, Any], path: Path) -> None:
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """A result that `write_result` wrote."""
+    """A result of ``tacit bench step`` that `write_result` wrote.
+
+    Raises:
+        InputError: the file cannot be read, or holds something else.
+    """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
+        json.dumps(found, ensure_ascii=False).encode()  # half a character could be read, and not written again
     except OSError as error:
-        raise InputError(
-            f"result={str(path)!r}: cannot be read ({error.strerror}). Give a file of tacit bench."
-        ) from error
-    except ValueError as error:
-        raise InputError(f"result={str(path)!r}: is no JSON ({error}). Give a file of tacit bench.") from error
-    if not isinstance(found, dict) or not isinstance(found.get("rows"), list):
-        raise InputError(f"result={str(path)!r}: holds no rows. Give a file of tacit bench.")
-    return found
+        raise InputError(f"result={str(path)!r}: cannot be read ({error.strerror}). {REMEDY}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"result={str(path)!r}: is no JSON ({error}). {REMEDY}") from error
+    return check_step_result(str(path), found)
 
 
 def merged(results: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -9,12 +9,13 @@ import torch
 from tacit.benchmarking import alone, environment
 from tacit.benchmarking.contenders import Contender
 from tacit.benchmarking.engines import chosen
-from tacit.benchmarking.growth import measure_growth
+from tacit.benchmarking.growth import LONGEST, measure_growth
 from tacit.benchmarking.largest_batch import largest_batches
 from tacit.benchmarking.measuring import OK, Deadline, Lane, Progress, Stages, measure, silent
 from tacit.benchmarking.precision import products_in
 from tacit.benchmarking.private_steps import COMPILED
-from tacit.benchmarking.tasks import PRECISIONS, WORKLOADS, Size, Task, make_task
+from tacit.benchmarking.room import check_room, make_task_in_room
+from tacit.benchmarking.tasks import PRECISIONS, WORKLOADS, Size, Task
 from tacit.core.errors import InputError
 from tacit.core.validation import check_choice, check_count, check_positive
 
@@ -22,6 +23,11 @@ _DEFAULT_MODELS = {"cuda": tuple(WORKLOADS), "cpu": ("mlp", "cnn", "wrn", "gpt")
 _DEFAULT_PRECISIONS = {"cuda": ("tf32", "bfloat16"), "cpu": ("float32",)}
 _DEFAULT_SECONDS = {"cuda": None, "cpu": 30.0}
 _DEFAULT_ROUNDS = {"cuda": 10, "cpu": 15}
+_REMEDIES = {
+    "rounds": "Use 3 or more for a median, or leave it out.",
+    "batch": "Use a number such as 256, or leave it out for each model's own.",
+    "memory_limit": "Use a number of MiB such as 16384, or leave it out.",
+}
 
 Row = dict[str, Any]
 
@@ -63,13 +69,15 @@ class StepSettings:
             check_choice("precision", name, PRECISIONS)
             if name == "tf32" and self.place.type == "cpu":
                 raise InputError("precision='tf32': is for GPUs. Use float32 or bfloat16 on the CPU.")
-        for name in ("rounds", "batch", "memory_limit"):
+        for name, remedy in _REMEDIES.items():
             if getattr(self, name) is not None:
-                check_count(name, getattr(self, name))
+                check_count(name, getattr(self, name), remedy=remedy)
         if self.seconds is not None:
-            check_positive("seconds", self.seconds)
+            check_positive("seconds", self.seconds, remedy="Use 30 or another number, or leave it out.")
         if self.memory_limit is not None and self.place.type == "cpu":
             raise InputError(f"memory_limit={self.memory_limit}: is for GPUs. Leave it out on the CPU.")
+        for model in dict.fromkeys(model for model, _ in self.tasks()):
+            check_room(model, self.size(model), self.place, longest=LONGEST if self.growth else 1)
 
     @property
     def place(self) -> torch.device:
@@ -151,7 +159,7 @@ def _measure_rows(
     for index, (model, precision) in enumerate(jobs):
         share = deadline.share(len(jobs) - index)
         with products_in(precision):
-            task = make_task(model, settings.place, precision, size=settings.size(model))
+            task = make_task_in_room(model, settings.place, precision, settings.size(model))
             lanes = measure(
                 task, contenders, rounds=settings.turns, deadline=share, progress=stages.next(), ready=ready
             )

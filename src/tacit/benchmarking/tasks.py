@@ -16,7 +16,7 @@ from tacit.models import tanh_cnn, wide_resnet
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
 AXES = ("batch", "width", "depth", "sequence")
-_RECORDS_A_BATCH = 4  # the data set holds this many batches, so that a sampler has something to choose from
+RECORDS_A_BATCH = 4  # the data set holds this many batches, so that a sampler has something to choose from
 _SEED = 1
 _MLP_INPUTS, _LSTM_TOKENS, _IMAGENET_CLASSES = 784, 256, 1000
 
@@ -66,6 +66,11 @@ class Workload:
     def size(self, device: torch.device) -> Size:
         """The ordinary size on this kind of device."""
         return self.large if device.type == "cuda" else self.small
+
+    def bytes_a_record(self, size: Size) -> int:
+        """How much memory one record takes, found without any."""
+        with torch.device("meta"):
+            return sum(part.nbytes for part in self.records(size, 1))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +137,7 @@ def make_task(
     check_count("batch", chosen.batch)
     with _fixed_seed(device), torch.device(device):
         torch.manual_seed(_SEED)
-        records = workload.records(chosen, chosen.batch * (1 if lean else _RECORDS_A_BATCH))
+        records = workload.records(chosen, chosen.batch * (1 if lean else RECORDS_A_BATCH))
     return Task(workload, chosen, device, precision, records, lean)
 
 
