@@ -26,6 +26,7 @@ from tacit.gradients.recorder import OtherWayError, Recorder, Step
 from tacit.gradients.strategies import Strategies
 
 _PLAIN = (int, float, str)
+_FORMS = 1024  # of batches and settings whose probe is remembered; the first is forgotten, and probed again if it comes
 
 
 class Engine(Protocol):
@@ -176,24 +177,25 @@ class BookkeepingEngine:
             if not ways or len(rows) > 1:
                 findings = self._probe(batch, examples, rows)
                 ways = findings.ways
-                self._found[form] = ways, findings.finite and len(rows) > 1
+                self._keep(form, ways, conclusive=findings.finite and len(rows) > 1)
         return ways
 
+    def _keep(self, form: Hashable, ways: list[list[Step]], *, conclusive: bool) -> None:
+        self._found[form] = ways, conclusive
+        if len(self._found) > _FORMS:  # a number that a schedule changes in every step makes a form of every step
+            del self._found[next(iter(self._found))]
+
     def form(self, batch: tuple[Any, ...], examples: int) -> Hashable:
-        """What decides, but for values, which operations a pass runs: the batch's form, and the modes of the model.
+        """What decides, but for values, which operations a pass runs: the batch's form, and the model's settings.
 
         What trains does not change: clipping was bound to it.
         """
-        return self.modes(), form_of(batch, examples)
+        return self.settings(), form_of(batch, examples)
 
     @property
     def largest_norm(self) -> float:
         """What one example adds at most."""
         return self._bound.total
-
-    def modes(self) -> tuple[bool, ...]:
-        """Whether each module is in training mode."""
-        return tuple(module.training for module in self._model.modules())
 
     def settings(self) -> int:
         """A number for every module with every plain value that it holds, such as its mode or a temperature, and every
