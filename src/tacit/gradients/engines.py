@@ -180,6 +180,10 @@ class BookkeepingEngine:
                 self._keep(form, ways, conclusive=findings.finite and len(rows) > 1)
         return ways
 
+    def settled(self, batch: tuple[Any, ...], examples: int) -> bool:
+        """Whether no later batch of this form would be probed again: the probe has seen that examples do not mix."""
+        return self._found.get(self.form(batch, examples), ([], False))[1]
+
     def _keep(self, form: Hashable, ways: list[list[Step]], *, conclusive: bool) -> None:
         self._found[form] = ways, conclusive
         if len(self._found) > _FORMS:  # a number that a schedule changes in every step makes a form of every step
