@@ -5,9 +5,8 @@ function, to rounding; the reference engine defines it.
 """
 
 import contextlib
-import operator
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -20,12 +19,12 @@ from tacit.gradients.clipped_sum import clip_factors, group_norms, sum_clipped
 from tacit.gradients.contributions import Direct
 from tacit.gradients.layout_probe import PROBED, Findings, probe
 from tacit.gradients.losses import LossFunction, LossModule, losses_of, sum_dtype, trainable
+from tacit.gradients.model_settings import ModelSettings
 from tacit.gradients.model_state import preserved_generators, stirred
 from tacit.gradients.parameter_gradients import ParameterGradients
 from tacit.gradients.recorder import OtherWayError, Recorder, Step
 from tacit.gradients.strategies import Strategies
 
-_PLAIN = (int, float, str)
 _FORMS = 1024  # of batches and settings whose probe is remembered; the first is forgotten, and probed again if it comes
 
 
@@ -142,8 +141,7 @@ class BookkeepingEngine:
         self._strategies = strategies or Strategies()
         self.written_out: list[tuple[str, str]] = []
         self._found: dict[Hashable, tuple[list[list[Step]], bool]] = {}
-        self._settings = _Settings([], [None], -1)
-        self._known_settings: dict[Hashable, int] = {}
+        self._settings = ModelSettings(model)
 
     def __call__(self, batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         with torch.enable_grad():
@@ -202,18 +200,8 @@ class BookkeepingEngine:
         return self._bound.total
 
     def settings(self) -> int:
-        """A number for every module with every plain value that it holds, such as its mode or a temperature, and every
-        parameter: the same for the same, another for any other.
-
-        Worked out again only where some object was replaced since the last call.
-        """
-        last = self._settings
-        if not all(map(operator.is_, seen := _held_by(last.modules), last.seen)) or len(seen) != len(last.seen):
-            modules = list(self._model.modules())
-            settings = tuple(map(_settings_of, modules))
-            number = self._known_settings.setdefault(settings, len(self._known_settings))
-            self._settings = last = _Settings(modules, _held_by(modules), number)
-        return last.number
+        """A number for what decides, beside the values of tensors, what the model computes."""
+        return self._settings.number()
 
     @property
     def parts(self) -> tuple[nn.Module, LossFunction, BoundClipping, Strategies]:
@@ -231,31 +219,6 @@ class BookkeepingEngine:
             with stirred(parameters):
                 findings = probe(parameters, losses)
             return findings if findings.finite else probe(parameters, losses)
-
-
-class _Settings(NamedTuple):
-    """All modules as they were last seen, what they held, and its number."""
-
-    modules: list[nn.Module]
-    seen: list[object]
-    number: int
-
-
-def _held_by(modules: Sequence[nn.Module]) -> list[object]:
-    """All objects that these modules hold, parts included: as long as they are the same, so are a model's modules."""
-    held: list[object] = []
-    for module in modules:
-        held += vars(module).values()
-        held += module._modules.values()
-        for parameter in module._parameters.values():
-            held += (parameter, parameter is not None and parameter.requires_grad)
-    return held
-
-
-def _settings_of(module: nn.Module) -> Hashable:
-    plain = [value for value in vars(module).values() if isinstance(value, _PLAIN)]
-    parameters = [(id(p), p is not None and p.requires_grad) for p in module._parameters.values()]
-    return (id(module), *plain, *parameters)
 
 
 def _map_examples(function: Any, tree: Any, batch: Any, examples: int, shared: Any = lambda leaf: leaf) -> Any:
