@@ -170,18 +170,3 @@ def test_a_buffer_of_another_type_is_another_program(traced):
     for _ in range(2):
         check_against_eager(grad, x, y)
     assert len(grad._engine._programs) == 2
-
-
-def test_a_buffer_without_strides_does_not_disturb(traced):
-    class Spread(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 3)
-            self.register_buffer("neighbours", torch.eye(4).to_sparse())
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.layer(x)
-
-    grad = traced(Spread())
-    for _ in range(2):
-        grad(torch.randn(5, 4))

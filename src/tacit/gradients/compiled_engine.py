@@ -117,7 +117,9 @@ class CompiledEngine:
         program = self._programs.get(form)
         if program is None:
             result = self._eagerly(batch, mask)  # finds layouts and times the ways to each norm
-            if len(self._programs) < _SHAPES and self._settled(batch, mask):
+            form = self._form(batch, mask)  # a first pass may fill what the model keeps for the next ones
+            program = self._programs.get(form)
+            if program is None and len(self._programs) < _SHAPES and self._settled(batch, mask):
                 program = self._compile(form, batch, mask)
             if program is None or not program.compilation.ready:
                 return result

@@ -173,7 +173,8 @@ class BookkeepingEngine:
         if not conclusive:
             rows = distinct_rows(batch, examples, PROBED)
             if not ways or len(rows) > 1:
-                findings = self._probe(batch, examples, rows)
+                with self._settings.noting():
+                    findings = self._probe(batch, examples, rows)
                 ways = findings.ways
                 self._keep(form, ways, conclusive=findings.finite and len(rows) > 1)
         return ways
