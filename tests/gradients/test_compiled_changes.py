@@ -135,3 +135,38 @@ def test_a_model_in_another_precision_is_another_program(traced):
     check_against_eager(grad, x, y)
     grad.model.double()
     check_equal(grad(x.double(), y), eager_twin(grad)(x.double(), y))
+
+
+def test_a_model_that_lies_otherwise_in_memory_is_another_program(traced):
+    grad, (x, y) = traced(a_network(), cross_entropy), images()
+    for _ in range(2):
+        check_against_eager(grad, x, y)
+    grad.model.to(memory_format=torch.channels_last)
+    for _ in range(2):
+        check_against_eager(grad, x, y)
+    assert len(grad._engine._programs) == 2
+    grad.model.to(memory_format=torch.contiguous_format)
+    check_against_eager(grad, x, y)
+    assert len(grad._engine._programs) == 2
+
+
+def test_numbers_of_tokens_do_not_hide_a_models_precision(traced):
+    model = nn.Sequential(nn.Embedding(20, 8), nn.Flatten(1), nn.Linear(40, 4))
+    grad = traced(model, cross_entropy)
+    x, y = torch.randint(20, (6, 5)), torch.randint(4, (6,))
+    for _ in range(2):
+        check_against_eager(grad, x, y)
+    model.double()
+    for _ in range(2):
+        check_against_eager(grad, x, y)
+    assert len(grad._engine._programs) == 2
+
+
+def test_a_buffer_of_another_type_is_another_program(traced):
+    grad, (x, y) = traced(a_network(), cross_entropy), images()
+    for _ in range(2):
+        check_against_eager(grad, x, y)
+    grad.model.scale = torch.full((1,), 0.1, dtype=torch.float64)
+    for _ in range(2):
+        check_against_eager(grad, x, y)
+    assert len(grad._engine._programs) == 2

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from tacit.clipping import Flat
 from tacit.core.errors import UnsupportedError
 from tacit.gradients import clipped_grad, compiled_engine, compiling
+from tacit.gradients.batches import Rows
 from tacit.gradients.compiled_engine import CompiledEngine
 from tacit.gradients.compiling import can_compile
 
@@ -93,3 +94,50 @@ def test_a_model_that_mixes_examples_is_refused_as_before(traced):
 
     with pytest.raises(UnsupportedError):
         traced(Mixing())(torch.randn(5, 4))
+
+
+class Centred(nn.Module):
+    """Mixes examples, which shows in examples that differ alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x - x.detach().mean(0))
+
+
+def in_one_piece(x: Tensor) -> tuple[Tensor]:
+    return (x,)
+
+
+def as_rows(x: Tensor) -> Rows:
+    return Rows((x,), torch.arange(len(x)))
+
+
+@pytest.mark.parametrize("given", [in_one_piece, as_rows])
+def test_nothing_is_compiled_before_a_batch_that_shows_mixing(traced, given):
+    """A padded lot of one is a batch of equal rows."""
+    grad = traced(Centred())
+    for _ in range(2):
+        grad.accumulate([(given(torch.randn(1, 4).repeat(8, 1)), None)])
+    assert not grad._engine._programs
+    with pytest.raises(UnsupportedError, match="depends on the others"):
+        grad.accumulate([(given(torch.randn(8, 4)), None)])
+
+
+@pytest.mark.parametrize("given", [in_one_piece, as_rows])
+def test_a_model_that_does_not_mix_is_compiled_with_the_first_batch_that_shows_it(traced, given):
+    grad = traced(nn.Linear(4, 3))
+    for batch in (torch.randn(1, 4).repeat(8, 1), torch.randn(8, 4)):
+        assert not grad._engine._programs
+        grad.accumulate([(given(batch), None)])
+    assert grad.compilation == "compiled"
+
+
+def test_examples_that_come_one_by_one_are_compiled(traced):
+    grad = traced(nn.Linear(4, 3))
+    x = torch.randn(1, 4)
+    for _ in range(2):
+        check_equal(grad(x), eager_twin(grad)(x))
+    assert grad.compilation == "compiled"

@@ -7,7 +7,7 @@ from torch import nn
 
 from tacit.clipping import Flat
 from tacit.core.errors import UnsupportedError
-from tacit.gradients import clipped_grad
+from tacit.gradients import clipped_grad, engines
 
 BOUND = Flat(0.7)
 
@@ -278,6 +278,37 @@ def test_shapes_that_depend_on_values_are_refused_when_they_change():
     x[0, 2] = 7
     with pytest.raises(UnsupportedError, match=r"Shapes that depend on values have no rule; use engine='reference'"):
         grad(x)
+
+
+class Centring(nn.Module):
+    """Mixes examples only where an attribute says so."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.centre = nn.Linear(4, 3), False
+
+    def forward(self, x):
+        return self.layer(x - x.mean(0) if self.centre else x)
+
+
+def test_a_model_that_an_attribute_makes_mix_is_refused_then_too():
+    grad = clipped_grad(Centring(), squared_outputs, clipping=BOUND, engine="bookkeeping")
+    x = torch.randn(6, 4)
+    grad(x)
+    grad.model.centre = True
+    with pytest.raises(UnsupportedError, match="depends on the others"):
+        grad(x)
+    grad.model.centre = False
+    grad(x)
+
+
+def test_a_schedule_in_a_models_numbers_does_not_pile_up_findings(monkeypatch):
+    monkeypatch.setattr(engines, "_FORMS", 3)
+    grad = clipped_grad(Centring(), squared_outputs, clipping=BOUND, engine="bookkeeping")
+    for step in range(6):
+        grad.model.temperature = float(step)
+        grad(torch.randn(6, 4))
+    assert len(grad._engine.eager._found) == 3
 
 
 @pytest.mark.parametrize("name", ["accepted", "input minus mean", "minus mean"])

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -116,7 +117,9 @@ class CompiledEngine:
         program = self._programs.get(form)
         if program is None:
             result = self._eagerly(batch, mask)  # finds layouts and times the ways to each norm
-            if len(self._programs) < _SHAPES:
+            form = self._form(batch, mask)  # a first pass may fill what the model keeps for the next ones
+            program = self._programs.get(form)
+            if program is None and len(self._programs) < _SHAPES and self._settled(batch, mask):
                 program = self._compile(form, batch, mask)
             if program is None or not program.compilation.ready:
                 return result
@@ -220,8 +223,16 @@ class CompiledEngine:
 
     def _ways(self, batch: Batch) -> list[list[Step]]:
         """Found already by the eager step, for batches of any size; a few rows tell which."""
-        own = gathered(Rows(batch.tensors, batch.index[:PROBED]) if isinstance(batch, Rows) else batch)
+        own = _few_rows(batch)
         return self.eager.ways(own, count_examples(own))
+
+    def _settled(self, batch: Batch, mask: Tensor) -> bool:
+        """Whether a program may stand for the eager step, which probes again until it has had examples that differ.
+
+        Programs do not probe, so there is none before. A program for one example has none to mix it with.
+        """
+        own = _few_rows(batch)
+        return len(mask) == 1 or self.eager.settled(own, count_examples(own))
 
     def _refuse(self, reason: str) -> None:
         self._refused = True
@@ -272,6 +283,13 @@ class CompiledEngine:
             return examples, modes, tuple(map(id, batch.tensors)), autocast, bits
         layouts = tuple((leaf.shape, leaf.stride(), leaf.device) for leaf in leaves(batch))
         return examples, modes, form_of(batch, examples), tuple(numbers_in(batch)), layouts, autocast, bits
+
+
+def _few_rows(batch: Batch) -> tuple[Any, ...]:
+    """As many rows as tell a batch's form, gathered."""
+    few = Rows(batch.tensors, batch.index[:PROBED]) if isinstance(batch, Rows) else batch
+    rows: tuple[Any, ...] = gathered(few)
+    return rows
 
 
 def _distance(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float:

@@ -5,9 +5,8 @@ function, to rounding; the reference engine defines it.
 """
 
 import contextlib
-import operator
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -20,13 +19,14 @@ from tacit.gradients.clipped_sum import clip_factors, group_norms, sum_clipped
 from tacit.gradients.contributions import Direct
 from tacit.gradients.layout_probe import PROBED, Findings, probe
 from tacit.gradients.losses import LossFunction, LossModule, losses_of, sum_dtype, trainable
+from tacit.gradients.model_settings import ModelSettings
 from tacit.gradients.model_state import preserved_generators, stirred
 from tacit.gradients.parameter_gradients import ParameterGradients
 from tacit.gradients.pieces import out_of_memory
 from tacit.gradients.recorder import OtherWayError, Recorder, Step
 from tacit.gradients.strategies import Strategies
 
-_PLAIN = (int, float, str)
+_FORMS = 1024  # of batches and settings whose probe is remembered; the first is forgotten, and probed again if it comes
 
 
 class Engine(Protocol):
@@ -144,8 +144,7 @@ class BookkeepingEngine:
         self._strategies = strategies or Strategies()
         self.written_out: list[tuple[str, str]] = []
         self._found: dict[Hashable, tuple[list[list[Step]], bool]] = {}
-        self._settings = _Settings([], [None], -1)
-        self._known_settings: dict[Hashable, int] = {}
+        self._settings = ModelSettings(model)
 
     def __call__(self, batch: tuple[Any, ...], mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         with torch.enable_grad():
@@ -177,40 +176,36 @@ class BookkeepingEngine:
         if not conclusive:
             rows = distinct_rows(batch, examples, PROBED)
             if not ways or len(rows) > 1:
-                findings = self._probe(batch, examples, rows)
+                with self._settings.noting():
+                    findings = self._probe(batch, examples, rows)
                 ways = findings.ways
-                self._found[form] = ways, findings.finite and len(rows) > 1
+                self._keep(form, ways, conclusive=findings.finite and len(rows) > 1)
         return ways
 
+    def settled(self, batch: tuple[Any, ...], examples: int) -> bool:
+        """Whether no later batch of this form would be probed again: the probe has seen that examples do not mix."""
+        return self._found.get(self.form(batch, examples), ([], False))[1]
+
+    def _keep(self, form: Hashable, ways: list[list[Step]], *, conclusive: bool) -> None:
+        self._found[form] = ways, conclusive
+        if len(self._found) > _FORMS:  # a number that a schedule changes in every step makes a form of every step
+            del self._found[next(iter(self._found))]
+
     def form(self, batch: tuple[Any, ...], examples: int) -> Hashable:
-        """What decides, but for values, which operations a pass runs: the batch's form, and the modes of the model.
+        """What decides, but for values, which operations a pass runs: the batch's form, and the model's settings.
 
         What trains does not change: clipping was bound to it.
         """
-        return self.modes(), form_of(batch, examples)
+        return self.settings(), form_of(batch, examples)
 
     @property
     def largest_norm(self) -> float:
         """What one example adds at most."""
         return self._bound.total
 
-    def modes(self) -> tuple[bool, ...]:
-        """Whether each module is in training mode."""
-        return tuple(module.training for module in self._model.modules())
-
     def settings(self) -> int:
-        """A number for every module with every plain value that it holds, such as its mode or a temperature, and every
-        parameter: the same for the same, another for any other.
-
-        Worked out again only where some object was replaced since the last call.
-        """
-        last = self._settings
-        if not all(map(operator.is_, seen := _held_by(last.modules), last.seen)) or len(seen) != len(last.seen):
-            modules = list(self._model.modules())
-            settings = tuple(map(_settings_of, modules))
-            number = self._known_settings.setdefault(settings, len(self._known_settings))
-            self._settings = last = _Settings(modules, _held_by(modules), number)
-        return last.number
+        """A number for what decides, beside the values of tensors, what the model computes."""
+        return self._settings.number()
 
     @property
     def parts(self) -> tuple[nn.Module, LossFunction, BoundClipping, Strategies]:
@@ -228,31 +223,6 @@ class BookkeepingEngine:
             with stirred(parameters):
                 findings = probe(parameters, losses)
             return findings if findings.finite else probe(parameters, losses)
-
-
-class _Settings(NamedTuple):
-    """All modules as they were last seen, what they held, and its number."""
-
-    modules: list[nn.Module]
-    seen: list[object]
-    number: int
-
-
-def _held_by(modules: Sequence[nn.Module]) -> list[object]:
-    """All objects that these modules hold, parts included: as long as they are the same, so are a model's modules."""
-    held: list[object] = []
-    for module in modules:
-        held += vars(module).values()
-        held += module._modules.values()
-        for parameter in module._parameters.values():
-            held += (parameter, parameter is not None and parameter.requires_grad)
-    return held
-
-
-def _settings_of(module: nn.Module) -> Hashable:
-    plain = [value for value in vars(module).values() if isinstance(value, _PLAIN)]
-    parameters = [(id(p), p is not None and p.requires_grad) for p in module._parameters.values()]
-    return (id(module), *plain, *parameters)
 
 
 def _map_examples(function: Any, tree: Any, batch: Any, examples: int, shared: Any = lambda leaf: leaf) -> Any:
