@@ -153,14 +153,40 @@ class Keeping(Configured):
         return super().forward(x + self.positions)
 
 
-def test_what_a_pass_keeps_is_no_change_of_the_model(monkeypatch):
+class Counting(Configured):
+    """Counts its calls, as for a schedule."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("build", [Keeping, Counting])
+def test_what_a_pass_keeps_or_counts_is_no_change_of_the_model(monkeypatch, build):
     probed: list[int] = []
     real = engines.probe
     monkeypatch.setattr(engines, "probe", lambda *given: probed.append(1) or real(*given))
-    grad = clipped_grad(Keeping(), squares, clipping=Flat(1.0), engine="bookkeeping")
+    grad = clipped_grad(build(), squares, clipping=Flat(1.0), engine="bookkeeping")
     for _ in range(6):
         grad(torch.randn(6, 4))
     assert len(probed) <= 2
+
+
+def test_a_count_that_someone_else_changes_is_seen():
+    model = Counting()
+    settings = ModelSettings(model)
+    with settings.noting():
+        model(torch.randn(2, 4))
+    before, probed = settings.number(), settings.number_for_probe()
+    model.calls += 1
+    assert settings.number() != before
+    assert settings.number_for_probe() == probed
+    model.extra = 7
+    assert settings.number_for_probe() != probed
 
 
 def test_a_model_that_keeps_something_is_compiled_once(traced):

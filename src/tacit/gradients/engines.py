@@ -196,7 +196,7 @@ class BookkeepingEngine:
 
         What trains does not change: clipping was bound to it.
         """
-        return self.settings(), form_of(batch, examples)
+        return self._settings.number_for_probe(), form_of(batch, examples)
 
     @property
     def largest_norm(self) -> float:

@@ -27,6 +27,10 @@ _MOST = 64  # parts of an attribute that are looked at, those of its parts inclu
 _REMEMBERED = 1024
 
 
+_Place = tuple[int, str]
+"""A module, by its number, and an attribute of it."""
+
+
 class ModelSettings:
     """Numbers the settings of a model: the same for the same, another for any other."""
 
@@ -36,7 +40,8 @@ class ModelSettings:
         self._known: dict[Hashable, int] = {}
         self._numbers = itertools.count()
         self._identities = _Identities()
-        self._notes: set[tuple[int, str]] = set()
+        self._notes: set[_Place] = set()
+        self._counts: set[_Place] = set()
 
     def number(self) -> int:
         """The number of the settings as they are: every module with the attributes that it holds, its mode and hooks,
@@ -46,46 +51,68 @@ class ModelSettings:
         neither parameters nor buffers by identity, tensors also by whether they were written to. Worked out again only
         where something was replaced since the last call.
         """
+        return self._now().number
+
+    def number_for_probe(self) -> int:
+        """The same but for numbers and text that a pass of the model changes itself, such as a count of its calls: the
+        probe has seen it do so, and would else be repeated in every step.
+        """
+        return self._now().number_for_probe
+
+    def _now(self) -> "_Seen":
         if self._last is None or not self._last.is_still_so():
             self._last = self._look()
-        return self._last.number
+        return self._last
 
     @contextlib.contextmanager
     def noting(self) -> Iterator[None]:
         """What a pass of the model does to its own attributes is no setting, such as attention weights that it keeps
-        for whoever asks: from now on they are left out, but for numbers and text.
+        for whoever asks: from now on they are left out; numbers and text only for the probe.
         """
-        before = self._notable()
+        before = self._described_by_place()
         yield
-        after = self._notable()
-        changed = {place for place in before.keys() | after.keys() if before.get(place) != after.get(place)}
-        if changed - self._notes:
-            self._notes |= changed
-            self._last = None
+        after = self._described_by_place()
+        for plain, changed in ((False, self._notes), (True, self._counts)):
+            places = before[plain].keys() | after[plain].keys()
+            found = {place for place in places if before[plain].get(place) != after[plain].get(place)}
+            if found - changed:
+                changed |= found
+                self._last = None
 
-    def _notable(self) -> dict[tuple[int, str], Hashable]:
+    def _described_by_place(self) -> tuple[dict["_Place", Hashable], dict["_Place", Hashable]]:
+        """All attributes but numbers and text; and these."""
         keys = _Keys(self._identities)
-        return {
-            (self._identities.number(module), name): keys.of(value)
-            for module in self._model.modules()
-            for name, value in _attributes(module)
-            if not isinstance(value, _PLAIN)
-        }
+        described: tuple[dict[_Place, Hashable], dict[_Place, Hashable]] = {}, {}
+        for module in self._model.modules():
+            for name, value in _attributes(module):
+                plain = isinstance(value, _PLAIN)
+                described[plain][self._identities.number(module), name] = keys.of(value)
+        return described
 
     def _look(self) -> "_Seen":
         modules = list(self._model.modules())
         everything = [*self._model.parameters(), *self._model.buffers()]
         tensors = [tensor for tensor in everything if tensor.layout is torch.strided]
         keys = _Keys(self._identities)
-        described = tuple(self._described(module, keys) for module in modules)
         layouts = _layouts_of(tensors)
-        number = self._number_of((described, tuple(_hooks_of_all()), tuple(layouts)))
+        number, number_for_probe = (
+            self._number_of(
+                (
+                    tuple(self._described(module, keys, left_out) for module in modules),
+                    tuple(_hooks_of_all()),
+                    tuple(layouts),
+                )
+            )
+            for left_out in (self._notes, self._notes | self._counts)
+        )
         held = _held_by(modules, keys.containers)
-        return _Seen(modules, tensors, keys.containers, keys.tensors, held, layouts, keys.versions, number)
+        return _Seen(
+            modules, tensors, keys.containers, keys.tensors, held, layouts, keys.versions, number, number_for_probe
+        )
 
-    def _described(self, module: nn.Module, keys: "_Keys") -> Hashable:
+    def _described(self, module: nn.Module, keys: "_Keys", left_out: set["_Place"]) -> Hashable:
         place = self._identities.number(module)
-        attributes = [(name, keys.of(v)) for name, v in _attributes(module) if (place, name) not in self._notes]
+        attributes = [(name, keys.of(v)) for name, v in _attributes(module) if (place, name) not in left_out]
         parameters = [(name, p if p is None else self._identities.number(p)) for name, p in module._parameters.items()]
         hooks = [tuple(vars(module)[name]) for name in _HOOKS]
         return place, module.training, *attributes, *parameters, *hooks
@@ -110,6 +137,7 @@ class _Seen(NamedTuple):
     layouts: list[Hashable]
     versions: list[int]
     number: int
+    number_for_probe: int
 
     def is_still_so(self) -> bool:
         held = _held_by(self.modules, self.containers)
