@@ -136,4 +136,6 @@ def storage_of(node: object) -> object:
 
 
 def _storage(value: object) -> object:
-    return value.untyped_storage()._cdata if isinstance(value, Tensor) else value
+    if isinstance(value, Tensor) and value.layout is torch.strided:
+        return value.untyped_storage()._cdata
+    return value
