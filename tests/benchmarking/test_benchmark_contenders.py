@@ -126,7 +126,7 @@ def test_the_layout_of_plain_steps_is_the_one_that_tacit_asks_for():
     graph = torch.fx.symbolic_trace(torch.nn.Sequential())
     place = graph.graph.placeholder("x")
     graph.graph.call_function(torch.ops.aten.convolution.default, (place,))
-    trace = types.SimpleNamespace(graph=graph)
+    trace = types.SimpleNamespace(half_precision=False, graph=graph)
     assert compiling._options(trace, torch.device("cuda")) == plain._CHANNELS_LAST
 
 
