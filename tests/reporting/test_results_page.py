@@ -250,9 +250,10 @@ def test_bars_end_where_shares_do(monkeypatch):
     """Half of the seeds at 100 %, half at chance: a standard deviation more is no share."""
     drawn = []
     monkeypatch.setattr(Axes, "errorbar", lambda self, x, y, yerr, **_: drawn.append(yerr))
-    rows = [{"clip": 1.0, "test_accuracy": 0.75, "std": 0.5}, {"clip": 2.0, "test_accuracy": 0.25, "std": None}]
+    shares, spreads = (0.75, 0.25, -0.5), (0.5, None, 0.1)  # variance that is explained may be less than nothing
+    rows = [{"clip": 1.0, "test_accuracy": share, "std": std} for share, std in zip(shares, spreads, strict=True)]
     results_figures.sweep("some-sweep", {**SWEEP, "rows": rows})
-    np.testing.assert_allclose(drawn, [[[0.5, 0.0], [0.25, 0.0]]])
+    np.testing.assert_allclose(drawn, [[[0.5, 0.0, 0.0], [0.25, 0.0, 0.1]]])
 
 
 def test_names_are_not_joined_by_a_line(tmp_path):

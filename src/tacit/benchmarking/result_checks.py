@@ -36,8 +36,9 @@ def _list_of(kind: _Kind) -> _Kind:
 
 
 def _is_number(value: object) -> bool:
-    right = isinstance(value, int | float) and not isinstance(value, bool)
-    return right and -_LARGEST_NUMBER <= value <= _LARGEST_NUMBER  # type: ignore[operator]  # nor NaN
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return -_LARGEST_NUMBER <= value <= _LARGEST_NUMBER  # nor NaN
 
 
 _TEXT = _Kind("text", lambda value: isinstance(value, str))

@@ -95,16 +95,12 @@ class ModelSettings:
         tensors = [tensor for tensor in everything if tensor.layout is torch.strided]
         keys = _Keys(self._identities)
         layouts = _layouts_of(tensors)
-        number, number_for_probe = (
-            self._number_of(
-                (
-                    tuple(self._described(module, keys, left_out) for module in modules),
-                    tuple(_hooks_of_all()),
-                    tuple(layouts),
-                )
-            )
-            for left_out in (self._notes, self._notes | self._counts)
-        )
+        beside = (*_hooks_of_all(), *layouts)
+
+        def number_without(left_out: set[_Place]) -> int:
+            return self._number_of((*beside, *(self._described(module, keys, left_out) for module in modules)))
+
+        number, number_for_probe = number_without(self._notes), number_without(self._notes | self._counts)
         held = _held_by(modules, keys.containers)
         return _Seen(
             modules, tensors, keys.containers, keys.tensors, held, layouts, keys.versions, number, number_for_probe

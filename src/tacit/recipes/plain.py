@@ -14,7 +14,7 @@ from tacit.gradients.losses import LossFunction
 from tacit.plan import Preparation
 from tacit.recipes.recipe import Configuration
 from tacit.training.averaging import WeightAverage
-from tacit.training.fitting import Callback, show
+from tacit.training.fitting import Callback, show_model
 from tacit.training.optimizers import make_optimizer
 from tacit.training.preparation import apply
 from tacit.training.threads import threads_for
@@ -67,7 +67,7 @@ def train_plainly(
             scheduler.step()
         if average is not None:
             average.update(model)
-        show(callbacks, step, model, average)
+        show_model(callbacks, step, model, average)
     if average is not None:
         average.copy_to(model)
 

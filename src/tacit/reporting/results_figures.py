@@ -168,7 +168,7 @@ def _errorbars(axes: Axes, rows: Sequence[Row], keys: tuple[str, str], label: st
     axes.errorbar(
         [row[across] for row in rows],
         shares,
-        yerr=np.clip(spreads, 0.0, [shares, 1.0 - shares]),
+        yerr=np.clip([shares, 1.0 - shares], 0.0, spreads),
         color=look.colour,
         linestyle="" if isinstance(rows[0][across], str) else look.style,  # nothing lies between names
         linewidth=1.6,

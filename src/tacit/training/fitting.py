@@ -137,7 +137,7 @@ def _loop(
                 scheduler.step()
             if average is not None:
                 average.update(private.model)
-            show(callbacks, private.steps_done, private.model, average)
+            show_model(callbacks, private.steps_done, private.model, average)
             if session is not None:
                 session.after_step(private.steps_done)
         if session is not None:
@@ -148,7 +148,7 @@ def _loop(
         raise TrainingInterrupted(_result(private, average)) from None
 
 
-def show(callbacks: Sequence[Callback], step: int, model: nn.Module, average: WeightAverage | None) -> None:
+def show_model(callbacks: Sequence[Callback], step: int, model: nn.Module, average: WeightAverage | None) -> None:
     """Calls them with the model, or with its averaged weights where there are any."""
     if not callbacks:
         return
