@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import UnsupportedError
-from tacit.gradients.contributions import Contribution, Convolved, Direct
+from tacit.gradients.contributions import Contribution, Convolved, Direct, at_least_float32
 from tacit.gradients.parameter_gradients import ParameterGradients
 
 _PROJECTIONS = 4
@@ -146,7 +146,7 @@ def _terms(use: Contribution, along_rows: Tensor, along_columns: Tensor) -> Tens
     """What the projections are sums of: ``[examples, terms, projections]`` in float64."""
     if isinstance(use, Convolved):
         use = use.as_outer()
-    values = use.write_out() if isinstance(use, Direct) else use.right
+    values = at_least_float32(use.write_out()) if isinstance(use, Direct) else use.right
     u, v = along_rows.to(values), along_columns.to(values)
     if isinstance(use, Direct):
         return (values.reshape(len(values), len(u), len(v)) @ v * u).double()

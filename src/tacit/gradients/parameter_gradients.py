@@ -29,7 +29,7 @@ class ParameterGradients:
         if len(uses) == 1:
             return cls(uses)
         outers = _merge([use.as_outer() if isinstance(use, Convolved) else use for use in uses])
-        directs = [use.write_out() for use in uses if isinstance(use, Direct)]
+        directs = [at_least_float32(use.write_out()) for use in uses if isinstance(use, Direct)]
         if not directs and (len(outers) == 1 or all(_gram_is_cheaper(outer) for outer in outers)):
             return cls(outers)
         return cls([Direct(functools.reduce(torch.add, [*directs, *(outer.write_out() for outer in outers)]))])

@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from tacit.core.errors import UnsupportedError
 from tacit.gradients.arguments import replaced, tensors_in
-from tacit.gradients.contributions import Contribution, Direct
+from tacit.gradients.contributions import Contribution, Direct, at_least_float32
 from tacit.gradients.layers import ADAPTERS, REWRITES, RULES, Call, Layout, Rule
 from tacit.gradients.layers.any_operation import any_operation
 from tacit.gradients.parameter_gradients import ParameterGradients
@@ -301,7 +301,8 @@ def _pull_back(derived: Watched, uses: Sequence[Contribution], tensors: Mapping[
     of a clamp, and takes examples one by one through those. For the few that `torch.vmap` has none for, torch warns.
     """
     with torch.no_grad():
-        grads = functools.reduce(torch.add, [use.write_out() for use in uses]).to(derived.tensor.dtype)
+        each = [at_least_float32(use.write_out()) for use in uses]
+        grads = functools.reduce(torch.add, each).to(derived.tensor.dtype)
 
     def pull(grad: Tensor, names: Sequence[str]) -> tuple[Any, ...]:
         parameters = [tensors[name] for name in names]

@@ -20,9 +20,8 @@ def _outer(left: Tensor, right: Tensor, shape: torch.Size) -> Outer:
 
 
 def _over_tokens(grads: Tensor) -> Tensor:
-    """The sum over the tokens; of one token, without a copy."""
-    grads = at_least_float32(grads)
-    return grads[:, 0] if grads.shape[1] == 1 else grads.sum(1)
+    """The sum over the tokens; of one token, as it is."""
+    return grads[:, 0] if grads.shape[1] == 1 else at_least_float32(grads).sum(1)
 
 
 def _sort_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Call:
@@ -46,7 +45,7 @@ def _contribute_addmm(call: Call, grad: Tensor, layout: Layout) -> Contributions
     grads, weight = layout.tokens(grad), call.parameters["weight"]
     return {
         "weight": lambda: _outer(layout.tokens(call.inputs["input"]) * call.options["alpha"], grads, weight.shape),
-        "bias": lambda: Direct(_over_tokens(grads) * call.options["beta"]),
+        "bias": lambda: Direct(at_least_float32(_over_tokens(grads)) * call.options["beta"]),
     }
 
 
