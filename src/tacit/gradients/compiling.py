@@ -31,12 +31,15 @@ from tacit.gradients.tracing import Program, Trace
 _ONE_AT_A_TIME = threading.Lock()
 _PATTERNS = "pattern_matcher"
 _KEEPS_CASTS = "2.13"  # the torch whose compiler does so where it is told to round
-# A GPU computes a chain of operations once more sooner than it writes and reads what comes of it. Steps of rounding
-# count as operations too, and a limit of 30 of them cuts a normalisation of half precision in pieces. WRN-16-4 on an
-# H200 takes 11.8 ms in bfloat16 with that limit, 10.0 without, and 9.4 where what a normalisation reads may be read
-# again; in TF32 14.3 and 13.9. Reading again everywhere costs the tanh CNN 8 %.
-_LONG_CHAINS = {"realize_opcount_threshold": 400}
-_READ_AGAIN = {"realize_reads_threshold": 8, "realize_acc_reads_threshold": 30}
+# Around a normalisation a GPU computes a chain of operations once more sooner than it writes and reads what comes of
+# it. Steps of rounding count as operations too, and the compiler's limit of 30 cuts one of half precision in pieces.
+# WRN-16-4 on an H200 takes 11.8 ms in bfloat16 with the compiler's limits and 9.4 with these, in TF32 14.3 and 13.9.
+# Where nothing is normalised they gain nothing, and cost the tanh CNN 8 %.
+_LONG_CHAINS = {
+    "realize_opcount_threshold": 400,
+    "realize_reads_threshold": 8,
+    "realize_acc_reads_threshold": 30,
+}
 _TURN = 1e-4  # seconds, after which a compiler in the background lets the training go on
 _SPARES = (0.0, 1 / 64, 1 / 16, 1 / 4)  # of a program's memory, tried in turn: what splitting one block may waste
 
@@ -167,7 +170,7 @@ def _options(trace: Trace, device: torch.device) -> dict[str, Any]:
     convolves = any("convolution" in name for name in operations)
     normalises = any("native_group_norm" in name for name in operations)
     layout = {"force_layout_optimization": True} if convolves else {}
-    return needed | _LONG_CHAINS | layout | (_READ_AGAIN if normalises else {})
+    return needed | layout | (_LONG_CHAINS if normalises else {})
 
 
 class Replay:
