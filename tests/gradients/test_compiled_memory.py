@@ -8,7 +8,7 @@ import torch
 from compiled_checks import OnDevice, a_network, check_equal, cross_entropy, eager_twin, images
 from torch import Tensor
 
-from tacit.gradients import ClippedSum, compiled_engine, compiling
+from tacit.gradients import ClippedSum, capturing, compiled_engine, compiling
 from tacit.gradients.batches import Rows
 from tacit.gradients.engines import BookkeepingEngine
 
@@ -108,19 +108,25 @@ class Memory:
     """What a capture takes while it runs."""
 
 
+NEEDED = 6400
+
+
 @pytest.mark.parametrize(
-    ("blocks", "fits", "spares"),
+    ("held", "fits", "spares"),
     [
-        ([1], 1.0, [0]),
-        ([2, 1], 1.0, [0, 1 / 64]),
-        ([2, 2, 2], 1.0, [0, 1 / 64, 1 / 16, 1 / 4]),
-        ([2, 2], 1 / 64, [0, 1 / 64, 1 / 16, 0]),
-        ([2], 0.0, [0, 1 / 64, 0]),
+        ([NEEDED], 1.0, [0]),  # nothing is wasted
+        ([NEEDED + 90], 1.0, [0]),  # less than the least spare
+        ([NEEDED + 2000, NEEDED + 100], 1.0, [0, 1 / 64]),
+        ([NEEDED + 150, NEEDED + 2000], 1.0, [0, 1 / 64, 0]),  # more blocks than before, and no better spare is left
+        ([9000] * 6, 1.0, [0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 0]),
+        ([9000] * 5 + [8000], 1.0, [0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4]),
+        ([9000, 8000, 8500], 1 / 32, [0, 1 / 64, 1 / 32, 1 / 16, 1 / 64]),
+        ([9000], 0.0, [0, 1 / 64, 0]),
     ],
 )
-def test_a_capture_that_does_not_fit_leaves_no_memory_behind(monkeypatch, blocks, fits, spares):
-    """Where more spare is too much, the last capture is as the first one was, and as much memory is free for it."""
-    tried, left = [], iter(blocks)
+def test_a_capture_holds_as_little_as_the_leanest_that_was_tried(monkeypatch, held, fits, spares):
+    """And where more spare is too much, the one that failed leaves no memory behind for the last one."""
+    tried, left = [], iter(held)
     taken: list[weakref.ref] = []
 
     def capture(spare):
@@ -132,6 +138,6 @@ def test_a_capture_that_does_not_fit_leaves_no_memory_behind(monkeypatch, blocks
             raise torch.OutOfMemoryError("CUDA out of memory")
         return mock.Mock()
 
-    monkeypatch.setattr(compiling, "_large_blocks", lambda graph: next(left))
-    compiling.captured_as_one_block(capture)
+    monkeypatch.setattr(capturing, "_held_bytes", lambda graph: next(left))
+    capturing.captured_leanly(capture, NEEDED)
     assert tried == spares

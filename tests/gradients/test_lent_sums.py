@@ -10,8 +10,8 @@ from compiled_checks import BOUND, a_network, cross_entropy, images
 
 from tacit.clipping import Flat
 from tacit.gradients import clipped_grad
+from tacit.gradients.capturing import Replay
 from tacit.gradients.compiled_engine import CompiledEngine, _Program
-from tacit.gradients.compiling import Replay
 
 
 class LendingEngine(CompiledEngine):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from tacit.gradients.compiling import capturing_stream
+from tacit.gradients.capturing import capturing_stream
 
 MIB = 2**20
 _PROCESSES = Path("/proc")

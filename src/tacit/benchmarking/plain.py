@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tacit.benchmarking.contenders import LEARNING_RATE, Contender, RefusedError, Step
 from tacit.benchmarking.tasks import Task
-from tacit.gradients.compiling import capturing_stream
+from tacit.gradients.capturing import capturing_stream
 
 _WARM_UP_STEPS = 3
 _CHANNELS_LAST = {"force_layout_optimization": True}  # as in tacit's own program

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from tacit.core.errors import UnsupportedError
 from tacit.gradients.batches import Rows, count_examples, form_of, gathered, leaves, numbers_in
-from tacit.gradients.compiling import Compilation, Replay, can_compile, compiling, wait_for_compiler
+from tacit.gradients.capturing import Replay
+from tacit.gradients.compiling import Compilation, can_compile, compiling, wait_for_compiler
 from tacit.gradients.engines import BookkeepingEngine
 from tacit.gradients.kept_memory import give_back_freed_memory
 from tacit.gradients.layout_probe import PROBED

@@ -1,4 +1,4 @@
-"""From a traced clipped sum to machine code: inductor, and one CUDA graph for the whole of it on a GPU.
+"""From a traced clipped sum to machine code, by inductor.
 
 What was compiled stays on disk, so that a later run with the same model and shapes starts at once.
 """
@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,7 +23,6 @@ from tacit.gradients.compiling_apart import CachedJob, can_compile_apart, compil
 from tacit.gradients.kept_casts import keep_casts
 from tacit.gradients.kept_memory import keep_freed_memory
 from tacit.gradients.narrow_products import read_rows_where_they_lie
-from tacit.gradients.parcel import Parcel
 from tacit.gradients.sharing import share_sums
 from tacit.gradients.tidying import without_layout_copies
 from tacit.gradients.tracing import Program, Trace
@@ -41,7 +40,6 @@ _LONG_CHAINS = {
     "realize_acc_reads_threshold": 30,
 }
 _TURN = 1e-4  # seconds, after which a compiler in the background lets the training go on
-_SPARES = (0.0, 1 / 64, 1 / 16, 1 / 4)  # of a program's memory, tried in turn: what splitting one block may waste
 
 
 def can_compile(device: torch.device) -> bool:
@@ -171,124 +169,6 @@ def _options(trace: Trace, device: torch.device) -> dict[str, Any]:
     normalises = any("native_group_norm" in name for name in operations)
     layout = {"force_layout_optimization": True} if convolves else {}
     return needed | layout | (_LONG_CHAINS if normalises else {})
-
-
-class Replay:
-    """A program captured in a CUDA graph: one launch for the whole of it.
-
-    Tensors that stay are read where they are; those that move are fetched by the graph. The results lie in the
-    graph's memory and are overwritten by the next call.
-
-    Attributes:
-        addresses: of the tensors that stay.
-        results: those of the last call.
-        finished: what ``finish`` returned, where the graph writes it.
-
-    Args:
-        passenger: a tensor on the host that the program does not take, sent with those that move.
-        finish: what else the graph does to the results, given the passenger's place. It is captured and not run before
-            the first call.
-    """
-
-    def __init__(
-        self,
-        program: Program,
-        staying: Sequence[Tensor],
-        moving: Sequence[Tensor],
-        passenger: Tensor,
-        finish: Callable[[list[Tensor], Tensor], dict[str, Tensor]],
-    ) -> None:
-        self.addresses = [tensor.data_ptr() for tensor in staying]
-        device = staying[0].device
-        self._parcel = Parcel([*moving, passenger], device)
-        *places, seat = self._parcel.places
-        arguments = [*staying, *places]
-        needed = _warm_up(program, arguments)
-        self.results: list[Tensor] = []
-        self.finished: dict[str, Tensor] = {}
-
-        def capture(spare: float) -> torch.cuda.CUDAGraph:
-            self.results, self.finished = [], {}  # of a capture before, which lie in its memory
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=capturing_stream(device)):
-                _set_aside(needed * (1 + spare), device)
-                self._parcel.fetch()
-                self.results = program(list(arguments))
-                self.finished = finish(self.results, seat)
-            return graph
-
-        self._graph = captured_as_one_block(capture)
-
-    def holds(self, value: Tensor) -> bool:
-        """Whether the next call overwrites this tensor: it is one of the results, or a view of one."""
-        place = value.untyped_storage().data_ptr()
-        return any(place == result.untyped_storage().data_ptr() for result in self.results)
-
-    def __call__(self, moving: Sequence[Tensor], constant: Tensor | None, passenger: Tensor) -> None:
-        """Computes the results for these arguments; ``constant`` is one that never changes, and is copied once."""
-        self._parcel.send([*moving, passenger], self._graph.replay, constant=constant)
-
-
-def _warm_up(program: Program, arguments: Sequence[Tensor]) -> int:
-    """Runs a program as a capture needs it, and says how many bytes it allocates at most; starts torch's peak anew.
-
-    The program has run before. What it took then goes back first, and it gets its memory on the other stream as one
-    block, so that whatever memory held the program holds its capture.
-    """
-    device = arguments[0].device
-    side, current = capturing_stream(device), torch.cuda.current_stream(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
-    program(list(arguments))
-    needed = torch.cuda.max_memory_allocated(device) - before
-    torch.cuda.empty_cache()
-    side.wait_stream(current)
-    with torch.cuda.stream(side):
-        _set_aside(needed * (1 + _SPARES[0]), device)
-        program(list(arguments))
-    current.wait_stream(side)
-    torch.cuda.empty_cache()
-    return needed
-
-
-def captured_as_one_block(capture: Callable[[float], torch.cuda.CUDAGraph]) -> torch.cuda.CUDAGraph:
-    """A graph whose memory is one block, with as little spare as makes it one; in several where that is too much."""
-    graph = capture(_SPARES[0])
-    for spare in _SPARES[1:]:
-        if _large_blocks(graph) <= 1:
-            return graph
-        graph.reset()
-        found = _if_it_fits(capture, spare)
-        if found is None:
-            return capture(_SPARES[0])
-        graph = found
-    return graph
-
-
-def _if_it_fits(capture: Callable[[float], torch.cuda.CUDAGraph], spare: float) -> torch.cuda.CUDAGraph | None:
-    """None where memory runs out; by then nothing holds what the failed capture took, as an error would."""
-    try:
-        return capture(spare)
-    except torch.OutOfMemoryError:
-        return None
-
-
-def _set_aside(size: float, device: torch.device) -> None:
-    """One block that allocations are then cut from; block by block they would hold half as much again."""
-    torch.empty(int(size), dtype=torch.uint8, device=device)
-
-
-def _large_blocks(graph: torch.cuda.CUDAGraph) -> int:
-    """How many blocks of memory a graph holds, of those that large tensors are cut from."""
-    snapshot = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
-    pool = tuple(graph.pool())
-    return sum(block["segment_type"] == "large" and tuple(block["segment_pool_id"]) == pool for block in snapshot)
-
-
-@functools.cache
-def capturing_stream(device: torch.device) -> torch.cuda.Stream:
-    """The one stream for warming up and capturing: cuBLAS keeps a workspace for every stream that it has seen."""
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def compiling() -> bool:

@@ -28,13 +28,13 @@ from tacit.gradients.ways import Measured, Way, cheapest, guess, is_precise, way
 STRATEGIES = ("keep", "gram", "tile", "keep-grouped", "keep-kernel")
 _WORTH_TIMING = 1e7  # multiplications; below that a wrong guess costs less than the timing
 _HOPELESS = 12  # times the best guess
-_KEPT_AT_MOST = {"cuda": 1.25, "cpu": 4.0}  # times the numbers that the layer's input and output gradient hold
+_KEPT_AT_MOST = {"cuda": 1.5, "cpu": 4.0}  # times the numbers that the layer's input and output gradient hold
 # Of a way's time, for each time that it keeps as many numbers as these: memory is dear too, and most so on a GPU.
 _PRICE = {"cuda": 0.45, "cpu": 0.15}
 _REPEATS, _MORE_REPEATS = 3, 6
 _RUNS = {"cuda": 3, "cpu": 1}
 _DISTURBED = 0.05  # of a run's time that its threads stood in line for a processor
-_TIMING = 5  # which ways there are and how they are timed; what was timed otherwise is timed again
+_TIMING = 4  # which ways there are and how they are timed; what was timed otherwise is timed again
 _BYTES_A_SECOND = {"cuda": 3e12, "cpu": 5e9}  # of memory; roughly
 
 
