@@ -6,9 +6,11 @@ import pytest
 import torch
 import torch.utils.checkpoint
 from input_checks import assert_one_line, build, losses
-from torch import nn
+from torch import Tensor, nn
 
+from tacit.clipping import Flat
 from tacit.core.errors import UnsupportedError
+from tacit.gradients import clipped_grad
 
 
 class TwoInputs(nn.Module):
@@ -211,3 +213,37 @@ def test_an_example_whose_loss_uses_no_parameter_contributes_zero_in_the_referen
     x, y = batch[0], torch.tensor([0, 1, 2, 0, 1])
     out = build("reference", loss_fn)(x, y)
     assert torch.equal(out.unsafe_norms[:, 0] == 0, y == 0)
+
+
+class Steps(nn.Module):
+    """A cell that a loop of Python calls for one time step after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = torch.zeros(len(x), 6)
+        for step in x.unbind(1):
+            state = self.cell(state + step).tanh()
+        return state
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "tokens"),
+    [
+        (nn.Linear(6, 2), (6,), 1),
+        (nn.Linear(6, 2), (5, 6), 5),
+        (nn.Linear(6, 2), (5, 3, 6), 15),
+        (nn.Sequential(nn.Linear(6, 2), nn.Flatten(), nn.Linear(10, 400)), (5, 6), 1),  # most of the work is the last
+        (nn.Sequential(nn.Linear(6, 40), nn.Flatten(), nn.Linear(200, 1)), (5, 6), 5),
+        (nn.Conv1d(6, 3, 2), (6, 9), 1),
+        (Steps(), (5, 6), 1),
+    ],
+)
+def test_an_examples_tokens_are_those_of_the_layers_that_do_most_of_the_work(model, shape, tokens):
+    grad = clipped_grad(model, lambda model, x: model(x).flatten(1).sum(1), clipping=Flat(1.0))
+    assert grad.tokens == 1
+    grad(torch.randn(4, *shape))
+    assert grad.tokens == tokens
+    assert grad.engine == "bookkeeping"

@@ -18,6 +18,7 @@ from tacit.gradients.engines import BookkeepingEngine
 from tacit.gradients.pieces import out_of_memory
 from tacit.ledger import Ledger
 from tacit.mechanisms import StepNoise
+from tacit.models import PrivateGRU
 from tacit.sampling import Poisson, TruncatedPoisson
 from tacit.training import Execution, Private, execution
 from tacit.training.execution import CompileWatch, first_chunk_size
@@ -89,6 +90,39 @@ def test_gradients_of_convolutions_stay_within_the_cache_of_a_processor():
     convolving[0].requires_grad_(False)
     assert first_chunk_size(Execution(), large, convolving) == 1024
     assert first_chunk_size(Execution(chunk_size=600), large, convolving) == 600
+
+
+def test_a_chunk_of_sequences_holds_enough_tokens_for_every_thread(monkeypatch):
+    """No fewer where the model is so small that calling it takes longer, and all where time steps follow each other."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    lot = plan(expected_batch_size=64, examples=1024, sampler="fixed-size")
+    large, small = nn.Linear(1024, 1024), nn.Linear(100, 100)
+    assert first_chunk_size(Execution(), lot, large, tokens=1) == 64
+    assert first_chunk_size(Execution(), lot, large, tokens=32) == 16
+    assert first_chunk_size(Execution(), lot, large, tokens=500) == 2
+    assert first_chunk_size(Execution(), lot, large, tokens=10_000) == 1
+    assert first_chunk_size(Execution(), lot, small, tokens=500) == 64
+    assert first_chunk_size(Execution(chunk_size=20), lot, large, tokens=500) == 20
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    assert first_chunk_size(Execution(), lot, large, tokens=32) == 64
+    recurrent = nn.ModuleList([large, PrivateGRU(4, 4)])
+    assert first_chunk_size(Execution(), lot, recurrent, tokens=500) == 64
+
+
+def test_a_run_counts_the_tokens_of_its_records(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    lot = plan(expected_batch_size=4, examples=8, sampler="fixed-size")
+
+    def run(places: tuple[int, ...]) -> Private:
+        model = nn.Linear(1024, 1024)
+        losses = lambda model, x: model(x).square().flatten(1).mean(1)  # noqa: E731
+        run = Private(model, losses, torch.optim.SGD(model.parameters(), lr=0.1), lot)
+        run.step(next(run.batches((torch.randn(8, *places, 1024),))))
+        return run
+
+    assert "; 4 examples at once" in run(()).engine
+    assert "; 2 examples at once" in run((240,)).engine  # two times 240 tokens, and nearly 500 are worth a call
+    assert "; 2 examples at once" in run((3, 80)).engine
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,13 @@ class ClippedGrad:
         return self._engine.name if self._decided else "auto"
 
     @property
+    def tokens(self) -> int:
+        """How many rows of a matrix product one example has, in the layers that do most of the work; 1 until the first
+        batch, and where the engine is not book-keeping.
+        """
+        return self._engine.eager.tokens if isinstance(self._engine, CompiledEngine) else 1
+
+    @property
     def compiles(self) -> bool:
         """Whether batches are compiled as they come, so that they had better have one shape."""
         return isinstance(self._engine, CompiledEngine) and self._engine.asked

@@ -132,6 +132,10 @@ class BookkeepingEngine:
     Layer inputs and output gradients give the norms; then one weighted product for each layer gives the clipped sum.
     Dropout and other randomness is drawn once, so norm and sum always belong to the same gradient.
 
+    Attributes:
+        written_out: parameters and operations that had no rule in the last pass.
+        tokens: how many rows of a product one example had in the last pass, in the layers that did most of its work.
+
     Reference: Bu, Wang, Zha, Karypis, Differentially Private Optimization on Large Model at Small Cost, 2022.
     """
 
@@ -143,6 +147,7 @@ class BookkeepingEngine:
         self._model, self._loss_fn, self._bound = model, loss_fn, bound
         self._strategies = strategies or Strategies()
         self.written_out: list[tuple[str, str]] = []
+        self.tokens = 1
         self._found: dict[Hashable, tuple[list[list[Step]], bool]] = {}
         self._settings = ModelSettings(model)
 
@@ -164,7 +169,9 @@ class BookkeepingEngine:
         with recorder:
             losses = losses_of(self._loss_fn, self._model, batch, examples)
         self.written_out = recorder.written_out
-        return recorder.gradients(losses)
+        grads = recorder.gradients(losses)
+        self.tokens = max(recorder.work, key=lambda tokens: recorder.work[tokens], default=1)
+        return grads
 
     def ways(self, batch: tuple[Any, ...], examples: int) -> list[list[Step]]:
         """What the probe finds for batches of this form, or its refusal.

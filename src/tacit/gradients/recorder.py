@@ -14,6 +14,7 @@ Which is which, and where the examples are, is known beforehand from `tacit.grad
 
 import dataclasses
 import functools
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from tacit.core.errors import UnsupportedError
 from tacit.gradients.arguments import replaced, tensors_in
-from tacit.gradients.contributions import Contribution, Direct, at_least_float32
+from tacit.gradients.contributions import Contribution, Convolved, Direct, Outer, at_least_float32
 from tacit.gradients.layers import ADAPTERS, REWRITES, RULES, Call, Layout, Rule
 from tacit.gradients.layers.any_operation import any_operation
 from tacit.gradients.parameter_gradients import ParameterGradients
@@ -138,6 +139,8 @@ class Recorder(Observer):
         uses: the uses seen so far, in order.
         precision: the coarsest relative rounding error among their outputs.
         written_out: parameters and operations that have no rule, so that every example's gradient is written out.
+        work: what the gradients were made of, in multiplications an example by the number of tokens that one product is
+            taken over. A convolution has one token here: its patches are not rows of one matrix.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor], examples: int, steps: Sequence[Step]) -> None:
@@ -146,6 +149,7 @@ class Recorder(Observer):
         self.uses: list[Use] = []
         self.precision = 0.0
         self.written_out: list[tuple[str, str]] = []
+        self.work: Counter[int] = Counter()
         self._watched = {id(tensor): Watched(tensor, frozenset([name]), True) for name, tensor in parameters.items()}
         self._steps = steps
         self._position = 0
@@ -276,8 +280,16 @@ class Recorder(Observer):
                 use.check_inputs()
                 contributions = use.rule.contribute(use.call, grad, use.layout)
                 for role, watched in use.watched.items():
-                    found.setdefault(id(watched.tensor), []).append(contributions[role]())
+                    contribution = contributions[role]()
+                    self._count(contribution)
+                    found.setdefault(id(watched.tensor), []).append(contribution)
         return self._by_parameter(found)
+
+    def _count(self, use: Contribution) -> None:
+        if isinstance(use, Outer) and not use.one_hot:
+            self.work[use.tokens] += use.tokens * use.shape.numel()
+        elif isinstance(use, Convolved):
+            self.work[1] += use.tokens * use.shape.numel()
 
     def _by_parameter(self, found: Mapping[int, list[Contribution]]) -> dict[str, ParameterGradients]:
         by_name: dict[str, list[Contribution]] = {}

@@ -16,11 +16,14 @@ from tacit.gradients.engines import ENGINES
 from tacit.gradients.losses import trainable
 from tacit.gradients.strategies import check_strategy
 from tacit.mechanisms import StepNoise
+from tacit.models.recurrence import PrivateRecurrent
 from tacit.plan import DPSGD
 
 _LARGEST_CHUNK = 1024
 _IN_CACHE = 6 * 2**20 // 4  # float32 numbers that a processor's cache holds
 _MULTIPLE = 8  # what matrix units like
+_ROWS_A_THREAD = 256
+_WORTH_CALLING = 5e8  # multiplications of one pass
 _SPREADS = 4  # standard deviations of a lot's size that a chunk holds beyond the mean
 _FIRST_TIMED, _LAST_TIMED = 3, 8
 _WORTH_COMPILING = {"cuda": 30.0, "cpu": 90.0}  # seconds that the remaining steps would take
@@ -33,8 +36,9 @@ class Execution:
     Attributes:
         engine: ``auto``, ``bookkeeping``, ``functional`` or ``reference``.
         chunk_size: how many examples are worked on at once. By default a whole lot on a GPU. On the CPU at most 1024,
-            as many as keep per-example gradients within a quarter of the memory if all of them are written out, and
-            from eight on no more than keep those of convolutions, which mostly are, within a processor's cache. Where
+            as many as keep per-example gradients within a quarter of the memory if all of them are written out, from
+            eight on no more than keep those of convolutions, which mostly are, within a processor's cache, and of
+            sequences as many as give every thread 256 tokens, from which on more take memory and save no time. Where
             memory runs out it is halved.
         pad_chunks: pads every chunk to ``chunk_size`` with masked examples, so that all have one shape; compiled
             steps always do.
@@ -60,10 +64,10 @@ class Execution:
             raise InputError(f"compile={self.compile!r}: must be True, False or None, which waits until it pays.")
 
 
-def first_chunk_size(execution: Execution, plan: DPSGD, model: nn.Module) -> int:
+def first_chunk_size(execution: Execution, plan: DPSGD, model: nn.Module, tokens: int = 1) -> int:
     """The physical batch to try first: one that nearly every lot fits into, or an even part of it; by eights.
 
-    From public quantities alone, since it is shown.
+    From public quantities alone, since it is shown: ``tokens`` is how many an example has, which its shape tells.
     """
     if execution.chunk_size is not None:
         return execution.chunk_size
@@ -71,11 +75,11 @@ def first_chunk_size(execution: Execution, plan: DPSGD, model: nn.Module) -> int
     largest = plan.sampler.largest_batch_size(plan.examples)
     size = min(largest, math.ceil(mean + _SPREADS * math.sqrt(mean)))
     if not next(iter(trainable(model).values())).is_cuda:
-        size = math.ceil(size / math.ceil(size / _at_once_on_cpu(model)))
+        size = math.ceil(size / math.ceil(size / _at_once_on_cpu(model, tokens)))
     return size if size < _MULTIPLE else min(largest, math.ceil(size / _MULTIPLE) * _MULTIPLE)
 
 
-def _at_once_on_cpu(model: nn.Module) -> int:
+def _at_once_on_cpu(model: nn.Module, tokens: int) -> int:
     trained = sum(parameter.numel() for parameter in trainable(model).values())
     convolving = sum(
         parameter.numel()
@@ -85,7 +89,18 @@ def _at_once_on_cpu(model: nn.Module) -> int:
         if parameter.requires_grad
     )
     in_cache = max(1, _IN_CACHE // max(1, convolving) // _MULTIPLE) * _MULTIPLE
-    return max(1, min(_LARGEST_CHUNK, _memory_numbers() // trained, in_cache))
+    return max(1, min(_LARGEST_CHUNK, _memory_numbers() // trained, in_cache, _enough_of_tokens(model, tokens)))
+
+
+def _enough_of_tokens(model: nn.Module, tokens: int) -> int:
+    """Examples from which on products of matrices get no faster with more rows, and calls take no time beside them.
+
+    A recurrent layer takes its time steps one after the other, so that examples are the only rows it has.
+    """
+    if tokens == 1 or any(isinstance(module, PrivateRecurrent) for module in model.modules()):
+        return _LARGEST_CHUNK
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    return math.ceil(max(_ROWS_A_THREAD * torch.get_num_threads(), _WORTH_CALLING / weights) / tokens)
 
 
 def _memory_numbers() -> int:

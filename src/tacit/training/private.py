@@ -199,7 +199,7 @@ class Private:
     def _sum(self, lot: Lot) -> dict[str, Tensor]:
         """The clipped sum over the lot, in chunks that fit; where memory runs out, in chunks of half the size."""
         if self._chunk_size is None:
-            self._chunk_size = first_chunk_size(self.execution, self.plan, self.model)
+            self._chunk_size = first_chunk_size(self.execution, self.plan, self.model, self._grad.tokens)
         while True:
             try:
                 return self._grad.accumulate(self._chunks(lot, self._chunk_size))
