@@ -108,7 +108,7 @@ def _length_at_least(vectors: Tensor) -> Tensor:
     that are short. Lengths beyond 2^64 come out infinite there.
     """
     if vectors.is_cuda or vectors.dtype != torch.float32:
-        exact: Tensor = torch.linalg.vector_norm(vectors, dim=-1, dtype=torch.float64)
+        exact: Tensor = torch.linalg.vector_norm(vectors, dim=_last(vectors), dtype=torch.float64)
         return exact
     pieces = [_short_length_at_least(piece) for piece in torch.split(vectors, _SHORT, dim=-1)]
     total: Tensor = pieces[0] if len(pieces) == 1 else torch.linalg.vector_norm(torch.stack(pieces), dim=0)
@@ -117,8 +117,13 @@ def _length_at_least(vectors: Tensor) -> Tensor:
 
 def _short_length_at_least(vectors: Tensor) -> Tensor:
     size = vectors.shape[-1]
-    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1).double()
+    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=_last(vectors)).double()
     return lengths * (1 + square_sum_error(size)) + lost_squares(size)
+
+
+def _last(values: Tensor) -> int:
+    """Counted from the front: torch 2.11 traces the norm along dimension -1 wrongly where there is one number."""
+    return values.dim() - 1
 
 
 def _measure_group(use: Outer) -> Measured:
