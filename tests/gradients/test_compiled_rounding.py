@@ -61,6 +61,7 @@ def unrounded(monkeypatch):
     monkeypatch.setattr(compiling, "_needed_options", lambda trace: {})
 
 
+@pytest.mark.parametrize("largest", DEVICES[:1], indirect=True)
 def test_fused_code_that_does_not_round_would_add_more(unrounded, largest):
     assert largest > 1.0
 
