@@ -17,6 +17,8 @@ from tacit.gradients import ClippedSum, clipped_grad, ways
 from tacit.gradients.contributions import Contribution, Convolved, Direct, Outer
 from tacit.gradients.convolving import Geometry
 from tacit.gradients.gram_norms import measure_several
+from tacit.gradients.layers import Layout
+from tacit.gradients.layers.linear import LINEAR
 from tacit.gradients.parameter_gradients import ParameterGradients
 from tacit.gradients.strategies import STRATEGIES, Strategies
 from tacit.gradients.ways import Measured, Way, ways_for
@@ -310,3 +312,27 @@ def test_a_forced_way_is_the_one_that_runs(strategy, monkeypatch):
     assert not {name for kind, name in called if kind == "image"} - {strategy}
     if strategy in ways.OUTER_WAYS:
         assert {name for kind, name in called if kind == "linear"} == {strategy}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_gradients_of_half_precision_are_kept_as_they_are_and_added_up_in_float32(dtype):
+    """The bias of a layer on one token is the gradient of its output; two uses of it are more than half precision."""
+    grads = torch.tensor([[1.0], [256.0]], dtype=dtype)
+    one = ParameterGradients.of([Direct(grads)])
+    squared, source = one.measured(Strategies())
+    assert source.uses[0].grads.dtype == dtype
+    assert squared.tolist() == [1.0, 65_536.0]
+    assert source.weighted_sum(torch.tensor([1.0, 1.0], dtype=torch.float64)).tolist() == [257.0]
+    small = torch.tensor([[2.0**-10], [2.0**-8]], dtype=dtype)
+    both = ParameterGradients.of([Direct(grads), Direct(small)])
+    assert both.written_out().flatten().tolist() == [1 + 2.0**-10, 256 + 2.0**-8]
+
+
+def test_a_bias_on_one_token_is_no_copy():
+    layer, x = nn.Linear(3, 2), torch.randn(4, 3)
+    call = LINEAR.sort(x, layer.weight, layer.bias)
+    grad = torch.randn(4, 2).bfloat16()
+    bias = LINEAR.contribute(call, grad, Layout(0, 1, 4))["bias"]()
+    assert isinstance(bias, Direct)
+    assert bias.grads.dtype == torch.bfloat16
+    assert bias.grads.data_ptr() == grad.data_ptr()
