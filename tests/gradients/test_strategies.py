@@ -47,10 +47,10 @@ def a_use(tokens: int = 8, dtype: torch.dtype = torch.float32) -> Outer:
     return Outer(torch.randn(3, 1, tokens, 6).to(dtype), torch.randn(3, 1, tokens, 5).to(dtype), torch.Size((6, 5)))
 
 
-def an_image() -> Convolved:
+def an_image(groups: int = 1) -> Convolved:
     torch.manual_seed(0)
-    shape, geometry = torch.Size((4, 3, 3, 3)), Geometry((1, 1), (0, 0), (1, 1), 1)
-    return Convolved(torch.randn(3, 3, 6, 6), torch.randn(3, 4, 4, 4), shape, geometry, 3)
+    shape, geometry = torch.Size((4, 3, 3, 3)), Geometry((1, 1), (0, 0), (1, 1), groups)
+    return Convolved(torch.randn(3, 3 * groups, 6, 6), torch.randn(3, 4, 4, 4), shape, geometry, 3)
 
 
 def watch(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -67,7 +67,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_an_unknown_strategy_is_refused_by_name():
-    message = "strategy='fast': must be one of keep, gram, tile, keep-grouped, keep-kernel. Leave it out"
+    message = f"strategy='fast': must be one of {', '.join(STRATEGIES)}. Leave it out"
     for call in (
         lambda: check_strategy("fast"),
         lambda: Strategies("fast"),
@@ -81,9 +81,20 @@ def test_an_unknown_strategy_is_refused_by_name():
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_forced_strategy_is_neither_timed_nor_remembered(name, cache, worth_timing, monkeypatch):
     monkeypatch.setattr(strategies, "_fastest", lambda use, ways: pytest.fail("timed"))
-    Strategies(name).measure(an_image())
+    others = {"group": some_tokens(), "product": one_token(), "patches": an_image(groups=2)}
+    use = others.get(name, an_image())
+    assert name in ways.ways_for(use)
+    Strategies(name).measure(use)
     assert not cache.exists()
     assert not strategies._memory()
+
+
+def one_token() -> Outer:
+    return Outer(torch.randn(2, 1, 1, 3), torch.randn(2, 1, 1, 4), torch.Size((3, 4)))
+
+
+def some_tokens() -> Outer:
+    return Outer(torch.randint(0, 7, (2, 1, 5)), torch.randn(2, 1, 5, 4), torch.Size((7, 4)))
 
 
 def test_a_forced_way_that_rounding_makes_imprecise_is_left_out():
@@ -98,8 +109,7 @@ def test_a_forced_way_that_rounding_makes_imprecise_is_left_out():
 
 
 def test_a_layer_without_the_forced_way_takes_its_own(monkeypatch):
-    one_token = Outer(torch.randn(2, 1, 1, 3), torch.randn(2, 1, 1, 4), torch.Size((3, 4)))
-    for use in (one_token, Direct(torch.randn(2, 5))):
+    for use in (one_token(), Direct(torch.randn(2, 5))):
         for name in (*STRATEGIES, None):
             torch.testing.assert_close(
                 Strategies(name).measure(use).squared.sqrt(),

@@ -300,18 +300,22 @@ def test_a_forced_way_is_the_one_that_runs(strategy, monkeypatch):
 
             monkeypatch.setitem(table, name, dataclasses.replace(way, measure=measure))
 
-    watch(ways.OUTER_WAYS, "linear")
-    watch(ways.IMAGE_WAYS, "image")
-    x = torch.randn(2, 3, 6, 6)
-    image, linear = nn.Conv2d(3, 2, 3, bias=False), nn.Linear(6, 4, bias=False)
-    for model in (image, linear):
-        clipped_grad(model, squared_outputs, clipping=Flat(1.0), engine="bookkeeping", strategy=strategy)(
-            x if model is image else x[:, 0]
-        )
-    assert ("image", strategy) in called
-    assert not {name for kind, name in called if kind == "image"} - {strategy}
-    if strategy in ways.OUTER_WAYS:
-        assert {name for kind, name in called if kind == "linear"} == {strategy}
+    image, ids = torch.randn(2, 4, 6, 6), torch.randint(0, 7, (2, 5))
+    kinds = {
+        "image": (ways.IMAGE_WAYS, nn.Conv2d(4, 2, 3, bias=False), image),
+        "groups": (ways.ANY_CONVOLUTION_WAYS, nn.Conv2d(4, 2, 3, groups=2, bias=False), image),
+        "linear": (ways.OUTER_WAYS, nn.Linear(6, 4, bias=False), image[:, 0]),
+        "one token": (ways.ONE_TOKEN_WAYS, nn.Linear(6, 4, bias=False), image[:, 0, 0]),
+        "embedding": (ways.ONE_HOT_WAYS, nn.Embedding(7, 3), ids),
+    }
+    for kind, (table, _, _) in kinds.items():
+        watch(table, kind)
+    having = {kind: parts for kind, parts in kinds.items() if strategy in parts[0]}
+    assert having
+    for kind, (_, model, x) in having.items():
+        called.clear()  # a convolution with groups asks a linear layer's ways in turn
+        clipped_grad(model, squared_outputs, clipping=Flat(1.0), engine="bookkeeping", strategy=strategy)(x)
+        assert {name for seen, name in called if seen == kind} == {strategy}
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -25,7 +25,7 @@ from tacit.gradients.kernels import triton_is_installed
 from tacit.gradients.rounding import operand_bits
 from tacit.gradients.ways import Measured, Way, cheapest, guess, is_precise, ways_for
 
-STRATEGIES = ("keep", "gram", "tile", "keep-grouped", "keep-kernel")
+STRATEGIES = ("keep", "gram", "tile", "keep-grouped", "keep-kernel", "group", "product", "patches")
 _WORTH_TIMING = 1e7  # multiplications; below that a wrong guess costs less than the timing
 _HOPELESS = 12  # times the best guess
 _KEPT_AT_MOST = {"cuda": 1.5, "cpu": 4.0}  # times the numbers that the layer's input and output gradient hold
