@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._inductor import config
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.torch_version import TorchVersion
 
@@ -94,3 +95,23 @@ def test_what_the_bound_rests_on_is_never_left_out(monkeypatch, version, half, o
     assert "pattern_matcher" not in tried[0].options
     assert ("unsqueeze" in tried[0].graph.code) is ("pattern_matcher" in options)
     assert tried[1].options == options
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        (nn.Linear(4, 4), set()),
+        (nn.Conv1d(4, 4, 1), {"force_layout_optimization"}),
+        (
+            nn.GroupNorm(2, 4),
+            {"realize_opcount_threshold", "realize_reads_threshold", "realize_acc_reads_threshold"},
+        ),
+    ],
+)
+def test_what_makes_programs_faster_on_a_gpu_is_asked_for_where_it_does(model, names):
+    """Normalisations in one kernel, convolutions with the channels last."""
+    graph = make_fx(model)(torch.randn(4, 4, 4))
+    options = compiling._options(Trace(graph, (), ()), torch.device("cuda"))
+    assert set(options) == names
+    known = config.get_config_copy()
+    assert names <= set(known)

@@ -340,3 +340,10 @@ def test_a_bias_on_one_token_is_no_copy():
     assert isinstance(bias, Direct)
     assert bias.grads.dtype == torch.bfloat16
     assert bias.grads.data_ptr() == grad.data_ptr()
+
+
+def test_a_bias_on_several_tokens_is_their_sum_in_float32():
+    layer, x = nn.Linear(3, 1), torch.randn(1, 2, 3)
+    grad = torch.tensor([[[256.0], [1.0]]], dtype=torch.bfloat16)  # 257 has nine bits, one more than bfloat16
+    bias = LINEAR.contribute(LINEAR.sort(x, layer.weight, layer.bias), grad, Layout(0, 1, 1))["bias"]()
+    assert bias.write_out().tolist() == [[257.0]]
