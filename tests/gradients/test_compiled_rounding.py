@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._inductor import config
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -17,16 +18,22 @@ DEVICES = [name for name in ("cpu", "cuda") if can_compile(torch.device(name))]
 
 
 class Narrow(nn.Module):
-    """Two layers of one weight, so that what is rounded in one number is not evened out by others."""
+    """Two layers of one weight, so that what is rounded in one number is not evened out by others.
 
-    def __init__(self) -> None:
+    The first one's bias is added as ``F.linear`` does it, whose gradient stays in half precision, or as ``addmm`` does.
+    """
+
+    def __init__(self, layer: str) -> None:
         super().__init__()
+        self.layer = layer
         self.weight, self.bias = nn.Parameter(torch.ones(1, 1)), nn.Parameter(torch.zeros(1))
         self.second = nn.Linear(1, 1, bias=False)
         nn.init.ones_(self.second.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.second(nn.functional.gelu(torch.addmm(self.bias, x, self.weight)))
+        linear = self.layer == "linear"
+        first = F.linear(x, self.weight, self.bias) if linear else torch.addmm(self.bias, x, self.weight)
+        return self.second(F.gelu(first))
 
 
 def steep(model: nn.Module, x: Tensor) -> Tensor:
@@ -34,12 +41,12 @@ def steep(model: nn.Module, x: Tensor) -> Tensor:
     return 10 * (outputs.square() + (3 * outputs).sin())
 
 
-@pytest.fixture(params=DEVICES)
+@pytest.fixture(params=[(device, layer) for device in DEVICES for layer in ("addmm", "linear")])
 def largest(monkeypatch, request) -> float:
     """The longest sum that any example alone adds, in bounds."""
-    device = torch.device(request.param)
+    device, layer = torch.device(request.param[0]), request.param[1]
     monkeypatch.setattr(compiling, "can_compile_apart", lambda graph, device: False)  # which takes longer
-    grad = clipped_grad(Narrow().to(device), steep, clipping=Flat(BOUND), engine="bookkeeping")
+    grad = clipped_grad(Narrow(layer).to(device), steep, clipping=Flat(BOUND), engine="bookkeeping")
     grad.start_compiling(wait=True)
     x = 0.5 + 8 * torch.rand(EXAMPLES, 1, generator=torch.Generator().manual_seed(0)).to(device)
     lengths = []
@@ -62,7 +69,7 @@ def unrounded(monkeypatch):
     monkeypatch.setattr(compiling, "_needed_options", lambda trace: {})
 
 
-@pytest.mark.parametrize("largest", DEVICES[:1], indirect=True)
+@pytest.mark.parametrize("largest", [(device, "addmm") for device in DEVICES[:1]], indirect=True)
 def test_fused_code_that_does_not_round_would_add_more(unrounded, largest):
     assert largest > 1.0
 
@@ -89,11 +96,9 @@ def test_what_the_bound_rests_on_is_never_left_out(monkeypatch, version, half, o
     monkeypatch.setattr(compiling, "_compile_within", compile_within)
     monkeypatch.setattr(Trace, "half_precision", half)
     monkeypatch.setattr(torch, "__version__", TorchVersion(version))
-    graph = make_fx(lambda x: x.bfloat16().float())(torch.ones(1))
+    graph = torch.fx.symbolic_trace(nn.Identity())
     compiling.compile_graph(Trace(graph, (), ()), [torch.ones(1)], apart=False)
-    assert tried[0].options.get("emulate_precision_casts", False) is half
-    assert "pattern_matcher" not in tried[0].options
-    assert ("unsqueeze" in tried[0].graph.code) is ("pattern_matcher" in options)
+    assert tried[0].options.items() >= options.items()
     assert tried[1].options == options
 
 

@@ -20,7 +20,6 @@ from torch.fx import GraphModule
 
 from tacit.gradients.compiler_jobs import Job
 from tacit.gradients.compiling_apart import CachedJob, can_compile_apart, compile_apart
-from tacit.gradients.kept_casts import keep_casts
 from tacit.gradients.kept_memory import keep_freed_memory
 from tacit.gradients.narrow_products import read_rows_where_they_lie
 from tacit.gradients.sharing import share_sums
@@ -28,7 +27,6 @@ from tacit.gradients.tidying import without_layout_copies
 from tacit.gradients.tracing import Program, Trace
 
 _ONE_AT_A_TIME = threading.Lock()
-_PATTERNS = "pattern_matcher"
 _KEEPS_CASTS = "2.13"  # the torch whose compiler does so where it is told to round
 # Around a normalisation a GPU computes a chain of operations once more sooner than it writes and reads what comes of
 # it. Steps of rounding count as operations too, and the compiler's limit of 30 cuts one of half precision in pieces.
@@ -72,12 +70,8 @@ def compile_graph(trace: Trace, inputs: Sequence[Tensor], *, apart: bool) -> Pro
 
 
 def _job(trace: Trace, inputs: Sequence[Tensor]) -> Job:
-    options = _options(trace, inputs[0].device)
     with torch.no_grad():
-        graph = improved(trace.graph)
-        if options.pop(_PATTERNS, True) is False:  # the others make programs faster
-            keep_casts(graph)
-        return Job.of(graph, inputs, options)
+        return Job.of(improved(trace.graph), inputs, _options(trace, inputs[0].device))
 
 
 def _compile_within(job: Job) -> Program:
@@ -149,7 +143,7 @@ def _needed_options(trace: Trace) -> dict[str, Any]:
         return {}
     needed = {"emulate_precision_casts": True}
     if torch.__version__ < _KEEPS_CASTS:
-        needed[_PATTERNS] = False  # one of them drops a cast to half precision and back
+        needed["pattern_matcher"] = False  # one of its patterns drops a cast to half precision and back
     return needed
 
 
