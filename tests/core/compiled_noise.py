@@ -2,7 +2,8 @@
 
 The interpreter accepts what the compiler refuses, and Triton's compiler needs no GPU. Called as
 ``python compiled_noise.py OUT.json``; the keys are ``capability pointer count``, or ``capability many`` for
-the kernel that serves many tensors, with ``fast`` behind them where the words are Philox's.
+the kernel that serves many tensors, ``capability many rows`` where it takes sums too, with ``fast`` behind them where
+the words are Philox's.
 """
 
 import itertools
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import triton
+import triton.language as tl
 from triton.backends.compiler import GPUTarget
 
 from tacit.core.kernels.chacha_normal import _add_normal_kernel, _add_normals_kernel
@@ -26,14 +28,15 @@ def _assembly(fast: bool, capability: int, pointer: str, count: str) -> str:
     return _compiled(_add_normal_kernel, signature, capability, fast)
 
 
-def _assembly_for_many(fast: bool, capability: int) -> str:
+def _assembly_for_many(fast: bool, capability: int, rows: int = 0) -> str:
     signature = {"table": "*i64", "owners": "*i32", "scale": "fp32", "divisor": "fp32", "key": "*i32"}
-    return _compiled(_add_normals_kernel, signature, capability, fast)
+    return _compiled(_add_normals_kernel, signature, capability, fast, row_count=rows, row_type=tl.bfloat16)
 
 
-def _compiled(kernel: Any, signature: dict[str, str], capability: int, fast: bool) -> str:
-    signature = {**signature, "fast": "constexpr"}
-    source = triton.compiler.ASTSource(fn=kernel, signature=signature, constexprs={"fast": fast})
+def _compiled(kernel: Any, signature: dict[str, str], capability: int, fast: bool, **others: Any) -> str:
+    constants = {"fast": fast, **others}
+    signature = {**signature, **dict.fromkeys(constants, "constexpr")}
+    source = triton.compiler.ASTSource(fn=kernel, signature=signature, constexprs=constants)
     return triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": 4}).asm["ptx"]
 
 
@@ -43,6 +46,7 @@ def main(out_file: str) -> None:
         mode = " fast" if fast else ""
         found |= {f"{capability} {' '.join(kind)}{mode}": _assembly(fast, capability, *kind) for kind in KINDS}
         found[f"{capability} many{mode}"] = _assembly_for_many(fast, capability)
+        found[f"{capability} many rows{mode}"] = _assembly_for_many(fast, capability, rows=16)
     Path(out_file).write_text(json.dumps(found))
 
 

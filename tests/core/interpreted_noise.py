@@ -18,6 +18,7 @@ from tacit.core.device_noise import key_tensor
 from tacit.core.kernels import chacha_normal
 from tacit.core.kernels.chacha_normal import _normals
 from tacit.core.noise_table import NoiseTable
+from tacit.core.row_sums import RowSum
 
 KEY = bytes(range(7, 39))
 NONCE = (2**32 - 1, 0, 2**31)
@@ -27,6 +28,7 @@ SCALE = 0.7
 MANY = {3: (1, 2, 3), COUNT: NONCE, 1280: (2**31, 5, 2**32 - 1)}  # sizes and nonces of tensors in one launch
 DIVISOR = 7.0
 RATES = (0.5, 2.0, 0.125)
+ROWS = 5  # of the sums that a launch takes by itself
 
 
 @triton.jit
@@ -82,6 +84,39 @@ def _descended() -> np.ndarray:
     return torch.cat([*sums, *parameters]).numpy()
 
 
+def open_sums(dtype: torch.dtype) -> list[RowSum | None]:
+    """For all tensors but the first, which holds its values; one row is not to be counted, and is not finite."""
+    random = torch.Generator().manual_seed(5)
+    keep = torch.tensor([True, True, False, True, True])
+    found: list[RowSum | None] = [None]
+    for size in list(MANY)[1:]:
+        rows = torch.randn(ROWS, size, generator=random).to(dtype)
+        rows[2, ::2], rows[2, 1::2] = float("nan"), float("inf")
+        found.append(RowSum(rows, torch.rand(ROWS, generator=random), keep, torch.full((size,), float("nan"))))
+    return found
+
+
+def _taken_on_the_way(dtype: torch.dtype, *, fast: bool = False) -> np.ndarray:
+    """Means, then parameters, after a launch that takes sums, adds noise and descends."""
+    sums = open_sums(dtype)
+    places = [torch.full((size,), 3.0) if each is None else each.total for size, each in zip(MANY, sums, strict=True)]
+    parameters = [torch.full((size,), 5.0) for size in MANY]
+    table = NoiseTable(places, list(MANY.values()), fast=fast)
+    table.point_to(places, list(zip(parameters, RATES, strict=True)), sums)
+    table.add_(SCALE, DIVISOR, key_tensor(KEY, device="cpu"), (ROWS, dtype))
+    return torch.cat([*places, *parameters]).numpy()
+
+
+def _nothing_taken() -> np.ndarray:
+    """A launch that was not told to take the sums which its table points to."""
+    sums = open_sums(torch.float32)
+    places = [torch.full((size,), 3.0) for size in MANY]
+    table = NoiseTable(places, list(MANY.values()))
+    table.point_to(places, None, sums)
+    table.add_(0.0, 1.0, key_tensor(KEY, device="cpu"))
+    return torch.cat(places).numpy()
+
+
 def main(words_file: str, out_file: str) -> None:
     guarded, fast = torch.full((2, COUNT + GUARD), 3.0)
     _noisy(guarded[:COUNT])
@@ -97,6 +132,10 @@ def main(words_file: str, out_file: str) -> None:
         many=_noisy_means(fast=False),
         fast_many=_noisy_means(fast=True),
         descended=_descended(),
+        taken_float32=_taken_on_the_way(torch.float32),
+        taken_bfloat16=_taken_on_the_way(torch.bfloat16),
+        taken_fast=_taken_on_the_way(torch.float16, fast=True),
+        nothing_taken=_nothing_taken(),
         bfloat16=_noisy(torch.full((200,), 3.0, dtype=torch.bfloat16)).float().numpy(),
         normals=_normals_of(np.load(words_file)),
     )

@@ -17,6 +17,7 @@ from tacit.core import chacha, device_noise, philox
 from tacit.core.device_noise import add_normal_, key_tensor
 from tacit.core.errors import InputError
 from tacit.core.noise_table import NoiseTable, fits
+from tacit.core.row_sums import RowSum
 
 KEY = key_tensor(bytes(range(32)), device="cpu")
 NONCE = chacha.nonce_for("weight")
@@ -126,6 +127,65 @@ def test_a_launch_that_descends_takes_the_step_of_plain_descent(interpreted: dic
     np.testing.assert_allclose(interpreted["descended"], np.concatenate([*means, *left]), rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("case", "dtype", "fast"),
+    [
+        ("taken_float32", torch.float32, False),
+        ("taken_bfloat16", torch.bfloat16, False),
+        ("taken_fast", torch.float16, True),
+    ],
+)
+def test_a_launch_takes_open_sums_before_it_adds_their_noise(
+    interpreted: dict[str, np.ndarray], case: str, dtype: torch.dtype, fast: bool
+) -> None:
+    """The same as the sum, taken in float64 and rounded, and then the noise; what is not kept adds nothing."""
+    key, _, scale, _ = interpreted_constants()
+    import interpreted_noise as given
+
+    means, moved = [], []
+    for (size, nonce), each, rate in zip(given.MANY.items(), given.open_sums(dtype), given.RATES, strict=True):
+        mean = torch.full((size,), 3.0)
+        if each is not None:
+            mean = (each.rows[each.keep].double() * each.weights[each.keep, None].double()).sum(0).float()
+        add_normal_(mean, scale, torch.from_numpy(key.view(np.int32)), nonce, fast=fast)
+        means.append(mean / given.DIVISOR)
+        moved.append(5 - rate * means[-1])
+    np.testing.assert_allclose(interpreted[case], torch.cat([*means, *moved]).numpy(), rtol=0, atol=1e-6)
+
+
+def test_a_launch_that_was_not_told_of_open_sums_reads_nothing_in_their_places(
+    interpreted: dict[str, np.ndarray],
+) -> None:
+    """What lies there may be anything, such as a sum of an earlier step without its noise."""
+    assert interpreted["nothing_taken"].tolist() == [3.0] * 3 + [0.0] * (1700 + 1280)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_on_a_gpu_a_launch_takes_open_sums(dtype: torch.dtype) -> None:
+    nonces = chacha.nonces_for(["first", "second"])
+    rows = torch.randn(16, 100_001, device="cuda").to(dtype)
+    weights, keep = torch.rand(16, device="cuda"), torch.arange(16, device="cuda") != 3
+    rows[3] = float("nan")
+    total, other = torch.full((100_001,), float("nan"), device="cuda"), torch.ones(7, device="cuda")
+    table = NoiseTable([total, other], list(nonces.values()))
+    table.point_to([total, other], None, [RowSum(rows, weights, keep, total), None])
+    table.add_(2.0, 4.0, KEY.cuda(), (16, dtype))
+    sums = [(rows[keep].double().T @ weights[keep].double()).float().cpu(), torch.ones(7)]
+    for value, twin, nonce in zip((total, other), sums, nonces.values(), strict=True):
+        add_normal_(twin, 2.0, KEY, nonce)
+        torch.testing.assert_close(value.cpu(), twin / 4.0, rtol=2e-6, atol=2e-6)
+
+
+def test_rows_of_another_size_or_layout_are_refused() -> None:
+    pytest.importorskip("triton")
+    total, flags = torch.zeros(4), torch.ones(2, dtype=torch.bool)
+    table = NoiseTable([total], [NONCE])
+    for rows in (torch.zeros(2, 5), torch.zeros(2, 8)[:, ::2]):
+        with pytest.raises(InputError, match="Take the sum before"):
+            table.point_to([total], None, [RowSum(rows, torch.ones(2), flags, total)])
+
+
 def test_the_kernel_adds_to_sixteen_bits_in_float32(interpreted: dict[str, np.ndarray]) -> None:
     """To one unit in the last place: the interpreter cuts off where a GPU rounds."""
     key, nonce, scale, _ = interpreted_constants()
@@ -138,7 +198,7 @@ def test_the_kernel_adds_to_sixteen_bits_in_float32(interpreted: dict[str, np.nd
 def test_the_kernel_compiles_for_a_gpu(tmp_path: Path) -> None:
     run_script("compiled_noise.py", str(tmp_path / "ptx.json"), cache=tmp_path, interpret="0")
     assembly = json.loads((tmp_path / "ptx.json").read_text())
-    assert len(assembly) == 12
+    assert len(assembly) == 16
     for case, text in assembly.items():
         assert ("shf.l.wrap" in text) != ("fast" in case), case  # rotations became one instruction, and Philox has none
         assert "bf16" not in case or "cvt.rn.bf16" in text, case  # rounded to nearest

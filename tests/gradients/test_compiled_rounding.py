@@ -11,6 +11,7 @@ from torch.torch_version import TorchVersion
 from tacit.clipping import Flat
 from tacit.gradients import clipped_grad, compiling
 from tacit.gradients.compiling import can_compile
+from tacit.gradients.open_sums import Results
 from tacit.gradients.tracing import Trace
 
 BOUND, EXAMPLES = 0.05, 512
@@ -97,7 +98,7 @@ def test_what_the_bound_rests_on_is_never_left_out(monkeypatch, version, half, o
     monkeypatch.setattr(Trace, "half_precision", half)
     monkeypatch.setattr(torch, "__version__", TorchVersion(version))
     graph = torch.fx.symbolic_trace(nn.Identity())
-    compiling.compile_graph(Trace(graph, (), ()), [torch.ones(1)], apart=False)
+    compiling.compile_graph(Trace(graph, (), Results()), [torch.ones(1)], apart=False)
     assert tried[0].options.items() >= options.items()
     assert tried[1].options == options
 
@@ -116,7 +117,7 @@ def test_what_the_bound_rests_on_is_never_left_out(monkeypatch, version, half, o
 def test_what_makes_programs_faster_on_a_gpu_is_asked_for_where_it_does(model, names):
     """Normalisations in one kernel, convolutions with the channels last."""
     graph = make_fx(model)(torch.randn(4, 4, 4))
-    options = compiling._options(Trace(graph, (), ()), torch.device("cuda"))
+    options = compiling._options(Trace(graph, (), Results()), torch.device("cuda"))
     assert set(options) == names
     known = config.get_config_copy()
     assert names <= set(known)

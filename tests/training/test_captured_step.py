@@ -18,10 +18,10 @@ class StandInNoise:
     def __init__(self):
         self.table, self.launched = object(), []
 
-    def point_to(self, sums, descent=None):
+    def point_to(self, sums, descent=None, open_sums=None):
         self.at, self.descent = sums, descent
 
-    def launch(self, key):
+    def launch(self, key, form=None):
         self.launched.append(self.table)
 
     def run(self):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tacit.core.chacha import Nonce
 from tacit.core.errors import InputError
+from tacit.core.row_sums import RowForm, RowSum
 
 
 @functools.cache
@@ -38,6 +39,9 @@ class NoiseTable:
     or on where the tensors lie: both are read on the device, so that a CUDA graph may be captured first and the table
     filled in afterwards.
 
+    Sums of a few rows need not have been taken before: the launch takes them on the way, which costs little beside the
+    noise.
+
     Args:
         tensors: what `fits`; the sizes stay, the places may change.
         nonces: one for each.
@@ -56,38 +60,64 @@ class NoiseTable:
             [size, first, *map(chacha_normal.signed, nonce)]
             for size, first, nonce in zip(self._sizes, firsts, nonces, strict=True)
         ]
-        self._table = torch.zeros(len(tiles), 8, dtype=torch.int64, device=device)
+        self._table = torch.zeros(len(tiles), chacha_normal.COLUMNS, dtype=torch.int64, device=device)
         self._owners = torch.arange(len(tiles), dtype=torch.int32).repeat_interleave(torch.tensor(tiles)).to(device)
         self._facts: object = None
 
-    def point_to(self, tensors: Sequence[Tensor], descent: Sequence[tuple[Tensor, float]] | None = None) -> None:
+    def point_to(
+        self,
+        tensors: Sequence[Tensor],
+        descent: Sequence[tuple[Tensor, float]] | None = None,
+        sums: Sequence[RowSum | None] | None = None,
+    ) -> None:
         r"""Says where the tensors of the launches to come lie.
 
         Args:
             tensors: of the sizes that the table was made for.
             descent: for each of them a parameter and its rate; the launch then also takes the step p - rate v.
+            sums: for each of them the sum that is still to be taken, of one form; None for what is there already.
         """
         places = [tensor.data_ptr() for tensor in tensors]
         targets = [(0, 0.0)] * len(places) if descent is None else [(p.data_ptr(), rate) for p, rate in descent]
-        if self._facts == (places, targets):
+        open_sums = [None] * len(places) if sums is None else sums
+        sources = [_addresses(each) for each in open_sums]
+        if self._facts == (places, targets, sources):
             return
         self._check([*tensors, *(parameter for parameter, _ in descent or ())])
+        self._check_rows(open_sums)
         rows = [
-            [place, *row, target, _bits(rate)]
-            for place, row, (target, rate) in zip(places, self._rows, targets, strict=True)
+            [place, *row, target, _bits(rate), *source, 0]
+            for place, row, (target, rate), source in zip(places, self._rows, targets, sources, strict=True)
         ]
         self._table.copy_(torch.tensor(rows, dtype=torch.int64))
-        self._facts = places, targets
+        self._facts = places, targets, sources
 
-    def add_(self, scale: float, divisor: float, key: Tensor) -> None:
-        """Adds ``scale`` times standard normal noise from ``key``, eight int32 words on the device, and divides."""
+    def add_(self, scale: float, divisor: float, key: Tensor, form: RowForm | None = None) -> None:
+        """Adds ``scale`` times standard normal noise from ``key``, eight int32 words on the device, and divides.
+
+        ``form`` is that of the sums to be taken, which the table then points to; None where all were taken.
+        """
         with torch.cuda.device_of(self._table):  # type: ignore[no-untyped-call]
-            self._launch(self._table, self._owners, scale, divisor, key)
+            self._launch(self._table, self._owners, scale, divisor, key, form)
 
     def _check(self, tensors: Sequence[Tensor]) -> None:
         whole = all(tensor.is_contiguous() and tensor.dtype == torch.float32 for tensor in tensors)
         if [tensor.numel() for tensor in tensors] != self._sizes * (len(tensors) // len(self._sizes)) or not whole:
             raise InputError("tensors: are not of the sizes that the table was made for. Make another one.")
+
+    def _check_rows(self, sums: Sequence[RowSum | None]) -> None:
+        for size, each in zip(self._sizes, sums, strict=True):
+            if each is not None and (each.rows.shape[1] != size or not each.rows.is_contiguous()):
+                raise InputError(
+                    f"sums: has rows of shape {tuple(each.rows.shape)}, must be contiguous ones of {size} numbers. "
+                    "Take the sum before."
+                )
+
+
+def _addresses(each: RowSum | None) -> tuple[int, int, int]:
+    if each is None:
+        return 0, 0, 0
+    return each.rows.data_ptr(), each.weights.data_ptr(), each.keep.data_ptr()
 
 
 def _bits(number: float) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from tacit.gradients.open_sums import Finished
 from tacit.gradients.parcel import Parcel
 from tacit.gradients.tracing import Program
 
@@ -35,7 +36,7 @@ class Replay:
         staying: Sequence[Tensor],
         moving: Sequence[Tensor],
         passenger: Tensor,
-        finish: Callable[[list[Tensor], Tensor], dict[str, Tensor]],
+        finish: Callable[[list[Tensor], Tensor], Finished] | None,
     ) -> None:
         self.addresses = [tensor.data_ptr() for tensor in staying]
         device = staying[0].device
@@ -44,16 +45,17 @@ class Replay:
         arguments = [*staying, *places]
         needed = _warm_up(program, arguments)
         self.results: list[Tensor] = []
-        self.finished: dict[str, Tensor] = {}
+        self.finished = Finished({}, {})
 
         def capture(spare: float) -> torch.cuda.CUDAGraph:
-            self.results, self.finished = [], {}  # of a capture before, which lie in its memory
+            self.results, self.finished = [], Finished({}, {})  # of a capture before, which lie in its memory
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, stream=capturing_stream(device)):
                 _set_aside(needed * (1 + spare), device)
                 self._parcel.fetch()
                 self.results = program(list(arguments))
-                self.finished = finish(self.results, seat)
+                if finish is not None:
+                    self.finished = finish(self.results, seat)
             return graph
 
         self._graph = captured_leanly(capture, needed)

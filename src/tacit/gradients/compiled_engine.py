@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import UnsupportedError
+from tacit.core.row_sums import RowSum
 from tacit.gradients.batches import Rows, count_examples, form_of, gathered, leaves, numbers_in
 from tacit.gradients.capturing import Replay
 from tacit.gradients.compiling import Compilation, can_compile, compiling, wait_for_compiler
@@ -22,6 +23,7 @@ from tacit.gradients.engines import BookkeepingEngine
 from tacit.gradients.kept_memory import give_back_freed_memory
 from tacit.gradients.layout_probe import PROBED
 from tacit.gradients.model_state import generator_states
+from tacit.gradients.open_sums import Finished
 from tacit.gradients.pieces import Pieces
 from tacit.gradients.recorder import Step
 from tacit.gradients.rounding import convolution_bits, operand_bits, operand_error
@@ -53,14 +55,25 @@ class _Program:
         coming = self.calls + 1
         return not self.trusted or coming in _LOOKS or coming % _LOOKS[-1] == 0
 
+    def run(self, arguments: list[Tensor]) -> list[Tensor]:
+        """All sums, and norms."""
+        return self.compilation.trace.results.taken(self.compilation.program(arguments))
+
+    def run_openly(self, arguments: list[Tensor]) -> list[Tensor]:
+        """The same with places for the sums that are left open."""
+        return self.compilation.trace.results.with_places(self.compilation.program(arguments))
+
     def named(self, results: list[Tensor]) -> tuple[dict[str, Tensor], Tensor]:
         """Sums by name, and norms."""
         *sums, norms = results
-        return dict(zip(self.compilation.trace.names, sums, strict=True)), norms
+        return dict(zip(self.compilation.trace.results.names, sums, strict=True)), norms
 
 
-Finish = Callable[[dict[str, Tensor], Tensor], dict[str, Tensor]]
-"""What is done to the sums of a step, given the place of a tensor that comes with each launch; returns the result."""
+Finish = Callable[[dict[str, Tensor | RowSum], Tensor], Finished]
+"""What is done to the sums of a step, given the place of a tensor that comes with each launch; returns the result.
+
+Sums that are left open are its to take.
+"""
 Launch = Callable[[Tensor], None]
 """Runs a program and its finish with such a tensor: eight int32 on the host."""
 _NOBODY = torch.zeros(8, dtype=torch.int32)
@@ -133,7 +146,7 @@ class CompiledEngine:
         program.calls += 1
         return self._check(program, batch, mask) if looks else self._replayed(program, batch, mask)
 
-    def captured(self, batch: Batch, mask: Tensor, finish: Finish) -> tuple[Launch, dict[str, Tensor]] | None:
+    def captured(self, batch: Batch, mask: Tensor, finish: Finish) -> tuple[Launch, Finished] | None:
         """One launch that runs the program on this batch and ``finish`` on its sums, and nothing before it is called.
 
         With it comes what ``finish`` returned when this program was captured: the memory that the launch writes to,
@@ -212,7 +225,7 @@ class CompiledEngine:
                 batch = Rows(batch.tensors, batch.index.to(device))
             if device.type == "cpu":
                 give_back_freed_memory()  # of the eager step
-            traced = trace(*self.eager.parts, ways[0], (batch, mask))
+            traced = trace(*self.eager.parts, ways[0], (batch, mask)).leaving_sums_open()
         except UnsupportedError as error:
             self._refuse(str(error))
             return None
@@ -244,7 +257,7 @@ class CompiledEngine:
         trace = program.compilation.trace
         moving = [tensor.to(mask.device, non_blocking=True) for tensor in trace.moving(batch, mask)]
         self.state = "compiled"
-        return program.named(program.compilation.program([*trace.staying(batch), *moving]))
+        return program.named(program.run([*trace.staying(batch), *moving]))
 
     def _replayed(self, program: _Program, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """The program from its CUDA graph on a GPU where memory holds one; where a graph was captured with a finish, a
@@ -264,11 +277,13 @@ class CompiledEngine:
         if replay is None or program.finish != finish or replay.addresses != addresses:
             replay = program.replay = None  # frees its memory before the next one takes as much
 
-            def finish_named(results: list[Tensor], seat: Tensor) -> dict[str, Tensor]:
-                return {} if finish is None else finish(program.named(results)[0], seat)
+            def finish_named(results: list[Tensor], seat: Tensor) -> Finished:
+                assert finish is not None
+                return finish(trace.results.read(results)[0], seat)
 
+            run, end = (program.run, None) if finish is None else (program.run_openly, finish_named)
             try:
-                replay = Replay(program.compilation.program, trace.staying(batch), moving, _NOBODY, finish_named)
+                replay = Replay(run, trace.staying(batch), moving, _NOBODY, end)
             except torch.OutOfMemoryError:
                 program.too_large = True
                 raise

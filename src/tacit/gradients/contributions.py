@@ -13,6 +13,7 @@ is NaN and would spoil the whole sum.
 """
 
 import dataclasses
+import functools
 
 import torch
 from torch import Tensor
@@ -150,12 +151,11 @@ class Outer:
             finite = None if finite is None else finite.repeat_interleave(self.tokens)
         if self.rows < self.columns:
             right = _cleared(right, finite)
-            total = sum(_product(part, right) for part in parts(_scaled(left.float(), weights, finite)))
+            products = [_product(part, right) for part in parts(_scaled(left.float(), weights, finite))]
         else:
             left = _cleared(left, finite)
-            total = sum(_product(left, part) for part in parts(_scaled(right.float(), weights, finite)))
-        assert isinstance(total, Tensor)
-        return total.reshape(self.shape)
+            products = [_product(left, part) for part in parts(_scaled(right.float(), weights, finite))]
+        return functools.reduce(torch.add, products).reshape(self.shape)  # a sum from 0 would be one operation more
 
 
 @dataclasses.dataclass(frozen=True)

@@ -71,7 +71,7 @@ class StackedGrad:
         if len(ways) != 1:
             raise UnsupportedError("model: takes several ways through its code, and models that differ cannot stack.")
         traced = trace(*engines[0].parts, ways[0], (own, mask[0]))
-        self._names = traced.names
+        self._names = traced.results.names
         leave_given_rows(traced.graph)
         self._graph = _plain(traced.graph)
         paths = {module: path for path, module in first.named_modules()}

@@ -19,6 +19,7 @@ from tacit.core.errors import TacitError, UnsupportedError
 from tacit.gradients.batches import Rows, count_examples, leaves, map_leaves
 from tacit.gradients.clipped_sum import sum_clipped
 from tacit.gradients.losses import LossFunction, laid_out_like, losses_of, trainable
+from tacit.gradients.open_sums import Results, leave_open
 from tacit.gradients.recorder import Recorder, Step
 from tacit.gradients.strategies import Strategies
 from tacit.gradients.tidying import clear_rows_in_place
@@ -32,20 +33,24 @@ class Trace:
 
     Attributes:
         graph: takes the tensors of ``state``, those of the batch (or, for `Rows`, all records and the index), and the
-            mask; gives one sum for each name, then the norms.
+            mask.
         state: where the model's parameters and buffers are found; every call takes those that are there now.
-        names: the parameters that have a sum.
+        results: how what it gives is read.
     """
 
     graph: GraphModule
     state: tuple[tuple[nn.Module, str], ...]
-    names: tuple[str, ...]
+    results: Results
 
     @property
     def half_precision(self) -> bool:
         """Whether anything is computed in half precision, as under autocast."""
         values = (node.meta.get("val") for node in self.graph.graph.nodes)
         return any(isinstance(v, Tensor) and v.dtype in (torch.bfloat16, torch.float16) for v in values)
+
+    def leaving_sums_open(self) -> "Trace":
+        """The same graph, changed to leave sums to whoever takes them on the way; see `leave_open`."""
+        return dataclasses.replace(self, results=leave_open(self.graph, self.results.names))
 
     def staying(self, batch: Batch) -> list[Tensor]:
         """The graph's first arguments, which lie in the same places from step to step."""
@@ -129,7 +134,7 @@ def trace(
         found[:] = list(sums)
         return [*sums.values(), norms]
 
-    trace = Trace(GraphModule({}, Graph()), homes, ())
+    trace = Trace(GraphModule({}, Graph()), homes, Results())
     values = [*trace.staying(batch), *trace.moving(batch, mask)]
     try:
         graph = make_fx(run, tracing_mode="fake", _allow_non_fake_inputs=True)(*values)
@@ -142,7 +147,7 @@ def trace(
             "values out of its forward pass, or set compile=False."
         ) from error
     clear_rows_in_place(graph)
-    return dataclasses.replace(trace, graph=graph, names=tuple(found))
+    return dataclasses.replace(trace, graph=graph, results=Results(tuple(found)))
 
 
 def _take_batch(batch: Batch, tensors: Iterator[Tensor]) -> tuple[Any, ...]:

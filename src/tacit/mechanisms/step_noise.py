@@ -14,6 +14,7 @@ from tacit.core.compiled_noise import Adder, compiled_adder
 from tacit.core.device_noise import add_normal_, key_tensor
 from tacit.core.noise_table import NoiseTable
 from tacit.core.randomness import Randomness
+from tacit.core.row_sums import RowForm, RowSum
 from tacit.core.validation import check_positive
 from tacit.mechanisms.gaussian import Gaussian
 
@@ -69,12 +70,18 @@ class StepNoise:
         else:
             self._add_and_divide([_dense(tensor) for tensor in sums.values()], key)
 
-    def point_to(self, sums: Mapping[str, Tensor], descent: Mapping[str, tuple[Tensor, float]] | None = None) -> None:
+    def point_to(
+        self,
+        sums: Mapping[str, Tensor],
+        descent: Mapping[str, tuple[Tensor, float]] | None = None,
+        open_sums: Mapping[str, RowSum] | None = None,
+    ) -> None:
         """Says where the sums of the next `launch` lie, where there is such a launch for them.
 
         Args:
             sums: as for `apply_`.
             descent: a parameter and its rate for each, where the launch shall also take a step of plain descent.
+            open_sums: those of the sums that the launch has to take first, all of one form.
         """
         if list(self._nonces) != list(sums):  # in order, too
             self._nonces, self.table = nonces_for(list(sums)), None
@@ -84,21 +91,22 @@ class StepNoise:
         if self.table is None and noise_table.fits(values):
             self.table = NoiseTable(values, list(self._nonces.values()), fast=self._fast)
         if self.table is not None:
-            self.table.point_to(values, None if descent is None else [descent[name] for name in sums])
+            steps = None if descent is None else [descent[name] for name in sums]
+            self.table.point_to(values, steps, [open_sums.get(name) for name in sums] if open_sums else None)
 
     @property
     def launches(self) -> bool:
         """Whether the sums that were last pointed to take one launch."""
         return self.table is not None
 
-    def launch(self, key: Tensor) -> None:
+    def launch(self, key: Tensor, form: RowForm | None = None) -> None:
         """Adds noise to the sums that were pointed to, divides, and descends: one launch that a CUDA graph may hold.
 
         Where the sums lie and what the key is are both read on the device when the launch runs. The generator is that
-        of the last `apply_`, and the key must be for it.
+        of the last `apply_`, and the key must be for it. ``form`` is that of the open sums, which it takes first.
         """
         assert self.table is not None
-        self.table.add_(self._mechanism.scale * _ROUNDING, self._divisor, key)
+        self.table.add_(self._mechanism.scale * _ROUNDING, self._divisor, key, form)
 
     def _add_and_divide(self, values: Sequence[Tensor], key: Tensor) -> None:
         add = functools.partial(add_normal_, fast=True) if self._fast else self._compiled or add_normal_

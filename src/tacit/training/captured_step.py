@@ -9,7 +9,9 @@ from torch import Tensor
 
 from tacit.core.device_noise import key_tensor
 from tacit.core.noise_table import NoiseTable
+from tacit.core.row_sums import RowSum
 from tacit.gradients import ClippedGrad
+from tacit.gradients.open_sums import Finished
 from tacit.gradients.tracing import Batch
 from tacit.mechanisms import StepNoise
 from tacit.training.update import Update
@@ -53,10 +55,10 @@ class CapturedStep:
             return None
         return None if captured is None else functools.partial(self._take, *captured)
 
-    def _take(self, launch: Callable[[Tensor], None], sums: dict[str, Tensor], key: bytes) -> None:
-        parameters = self._grad.parameters
+    def _take(self, launch: Callable[[Tensor], None], finished: Finished, key: bytes) -> None:
+        parameters, sums = self._grad.parameters, finished.sums
         descent = self._update.descent(parameters)
-        self._noise.point_to(sums, descent)
+        self._noise.point_to(sums, descent, finished.open_sums)
         launch(key_tensor(key, device="cpu"))
         if descent is None:
             self._update(parameters, sums)
@@ -72,8 +74,9 @@ class _Finish:
     noise: StepNoise
     table: NoiseTable | None
 
-    def __call__(self, sums: dict[str, Tensor], key: Tensor) -> dict[str, Tensor]:
+    def __call__(self, sums: dict[str, Tensor | RowSum], key: Tensor) -> Finished:
         """The completed sums, with noise once the graph has run; the key is there with every launch."""
-        completed = self.grad.complete(sums)
-        self.noise.launch(key)
-        return completed
+        finished = Finished.of(sums)
+        completed = self.grad.complete(finished.sums)  # which may copy, so before the noise
+        self.noise.launch(key, finished.form)
+        return dataclasses.replace(finished, sums=completed)

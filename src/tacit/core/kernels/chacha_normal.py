@@ -1,5 +1,8 @@
 """ChaCha20 or Philox, Box-Muller and the addition in one kernel: every value is read once and written once.
 
+Values that are weighted sums of a few rows need not be there yet: the kernel takes the sum and adds the noise. The one
+waits for memory and the other for arithmetic, so that both take little longer than one of them.
+
 The plain twin is `tacit.core.device_noise`, which states the law of the noise; the layout of words and normals is fixed
 there and here alike. A program computes `TILE` blocks, one a lane, and adds to ``10 * TILE`` consecutive values: normal
 k of lane j goes to value ``k * TILE + j``, so that neighbouring lanes touch neighbouring values.
@@ -17,11 +20,17 @@ if TYPE_CHECKING:
     import torch
 
     from tacit.core.chacha import Nonce
+    from tacit.core.row_sums import RowForm
 
 TILE_BLOCKS = 128
 PAIRS = 5
 
+COLUMNS = 12  # of the table, the last one unused
+
 _TILE = tl.constexpr(TILE_BLOCKS)
+_COLUMNS = tl.constexpr(COLUMNS)
+_ROWS_AT_ONCE = tl.constexpr(4)  # asked for before the first is there; more of them take the registers of other tiles
+_KINDS = {"torch.float32": tl.float32, "torch.bfloat16": tl.bfloat16, "torch.float16": tl.float16}
 _PAIRS = tl.constexpr(PAIRS)
 _WARPS = 4  # one block a thread: its sixteen words and the key fit into registers
 
@@ -34,16 +43,28 @@ def add_normal_(values: "torch.Tensor", scale: float, key: "torch.Tensor", nonce
 
 
 def add_normals_(
-    table: "torch.Tensor", owners: "torch.Tensor", scale: float, divisor: float, key: "torch.Tensor", *, fast: bool
+    table: "torch.Tensor",
+    owners: "torch.Tensor",
+    scale: float,
+    divisor: float,
+    key: "torch.Tensor",
+    form: "RowForm | None",
+    *,
+    fast: bool,
 ) -> None:
     """Launches one kernel on many float32 tensors, which also divides and descends; see `tacit.core.noise_table`.
 
     Args:
-        table: int64, a row a tensor: address, number of values, first tile, three words of its nonce, address of a
-            parameter or 0, bits of its rate in float32.
-        owners: int32, for each tile the row of its tensor.
+        table: int64, `COLUMNS` numbers a tensor: address, number of values, first tile, three words of its nonce,
+            address of a parameter or 0, bits of its rate in float32; then of a `RowSum` the addresses of rows, weights
+            and flags, or 0 where the tensor holds its values already.
+        owners: int32, for each tile the place of its tensor in the table.
+        form: of the sums that are taken on the way, where there are any.
     """
-    _add_normals_kernel[(owners.numel(),)](table, owners, scale, divisor, key, fast=fast, num_warps=_WARPS)
+    count, kind = (0, tl.float32) if form is None else (form[0], _KINDS[str(form[1])])
+    _add_normals_kernel[(owners.numel(),)](
+        table, owners, scale, divisor, key, fast=fast, row_count=count, row_type=kind, num_warps=_WARPS
+    )
 
 
 def tiles_of(count: int) -> int:
@@ -80,27 +101,36 @@ def _add_normal_kernel(
     nonce2: tl.tensor,
     fast: tl.constexpr,
 ) -> None:
-    _add_tile(values, count, tl.program_id(0), scale, 1.0, key, (nonce0, nonce1, nonce2), values, 0, 0.0, fast)
+    nonce, descent, no_rows = (nonce0, nonce1, nonce2), (values, 0, 0.0), (count, values, values, values)
+    _add_tile(values, count, tl.program_id(0), scale, 1.0, key, nonce, descent, no_rows, 0, fast)
 
 
 @triton.jit(do_not_specialize=["scale", "divisor"])
 def _add_normals_kernel(
-    table: tl.tensor, owners: tl.tensor, scale: tl.tensor, divisor: tl.tensor, key: tl.tensor, fast: tl.constexpr
+    table: tl.tensor,
+    owners: tl.tensor,
+    scale: tl.tensor,
+    divisor: tl.tensor,
+    key: tl.tensor,
+    fast: tl.constexpr,
+    row_count: tl.constexpr,
+    row_type: tl.constexpr,
 ) -> None:
     program = tl.program_id(0)
-    row = table + 8 * tl.load(owners + program)
-    values, parameter = _pointer(row), _pointer(row + 6)
-    count = tl.load(row + 1)
-    descending = tl.where(tl.load(row + 6) != 0, count, 0)
+    row = table + _COLUMNS * tl.load(owners + program)
+    values, count = _pointer(row, tl.float32), tl.load(row + 1)
     tile = program - _word(row + 2)
-    rate = _word(row + 7).to(tl.float32, bitcast=True)
     nonce = (_word(row + 3), _word(row + 4), _word(row + 5))
-    _add_tile(values, count, tile, scale, divisor, key, nonce, parameter, descending, rate, fast)
+    descending = tl.where(tl.load(row + 6) != 0, count, 0)
+    descent = (_pointer(row + 6, tl.float32), descending, _word(row + 7).to(tl.float32, bitcast=True))
+    held = tl.where(tl.load(row + 8) == 0, count, 0)
+    sums = (held, _pointer(row + 8, row_type), _pointer(row + 9, tl.float32), _pointer(row + 10, tl.int8))
+    _add_tile(values, count, tile, scale, divisor, key, nonce, descent, sums, row_count, fast)
 
 
 @triton.jit
-def _pointer(place: tl.tensor) -> tl.tensor:
-    return tl.load(place).to(tl.pointer_type(tl.float32))
+def _pointer(place: tl.tensor, kind: tl.constexpr) -> tl.tensor:
+    return tl.load(place).to(tl.pointer_type(kind))
 
 
 @triton.jit
@@ -117,29 +147,60 @@ def _add_tile(
     divisor: tl.tensor,
     key: tl.tensor,
     nonce: tl.tuple,
-    parameter: tl.tensor,
-    descending: tl.tensor,
-    rate: tl.tensor,
+    descent: tl.tuple,
+    sums: tl.tuple,
+    row_count: tl.constexpr,
     fast: tl.constexpr,
 ) -> None:
-    """``v = (v + scale * noise) / divisor`` for one tile, and ``p -= rate * v`` for the first ``descending`` values.
+    """``v = (v + scale * noise) / divisor`` for one tile, and ``p -= rate * v``, in float32.
 
-    All in float32.
+    Args:
+        descent: parameter, for how many of its values, which is all of them or none, and rate.
+        sums: how many of the values are there already, which is all of them or none; rows, weights and flags of the
+            sums that the others are.
     """
+    parameter, descending, rate = descent
     lane = tl.arange(0, _TILE)
     start = tile.to(tl.int64) * (2 * _PAIRS * _TILE)
     inside, moved = values + start, parameter + start
-    left, moving = _left(count, start), _left(descending, start)
+    left, there, moving = _left(count, start), _left(sums[0], start), _left(descending, start)
     # Asked for before the cipher, they are there when it is done.
-    held, weights = _tile(inside, lane, left), _tile(moved, lane, moving)
+    known, weights = _tile(inside, lane, there), _tile(moved, lane, moving)
+    if row_count > 0:
+        for first in range(0, row_count, _ROWS_AT_ONCE):
+            for place in tl.static_range(_ROWS_AT_ONCE):
+                row = first + place
+                wanted = tl.where(row < row_count, left - there, 0)
+                known = _plus_row(known, sums, row, start + row * count, lane, wanted)
     words = _block(key, tile * _TILE + lane, nonce, fast)
     for pair in tl.static_range(_PAIRS):
         normals = _normals(words[3 * pair], words[3 * pair + 1], words[3 * pair + 2])
         for half in tl.static_range(2):
             at = lane + (2 * pair + half) * _TILE
-            mean = (held[2 * pair + half].to(tl.float32) + scale * normals[half]) / divisor
+            mean = (known[2 * pair + half].to(tl.float32) + scale * normals[half]) / divisor
             _store(inside, at, left, mean)
             _store(moved, at, moving, weights[2 * pair + half].to(tl.float32) - rate * mean)
+
+
+@triton.jit
+def _plus_row(
+    known: tl.tuple, sums: tl.tuple, row: tl.tensor, start: tl.tensor, lane: tl.tensor, wanted: tl.tensor
+) -> tl.tuple:
+    """The ten sums of every lane with one more row, of whose tile so many numbers are ``wanted``."""
+    weight = tl.load(sums[2] + row, mask=wanted > 0, other=0.0)
+    kept = tl.load(sums[3] + row, mask=wanted > 0, other=0) != 0
+    n0, n1, n2, n3, n4, n5, n6, n7, n8, n9 = _tile(sums[1] + start, lane, wanted)
+    return (
+        _plus(known[0], n0, weight, kept), _plus(known[1], n1, weight, kept), _plus(known[2], n2, weight, kept),
+        _plus(known[3], n3, weight, kept), _plus(known[4], n4, weight, kept), _plus(known[5], n5, weight, kept),
+        _plus(known[6], n6, weight, kept), _plus(known[7], n7, weight, kept), _plus(known[8], n8, weight, kept),
+        _plus(known[9], n9, weight, kept),
+    )  # fmt: skip
+
+
+@triton.jit
+def _plus(total: tl.tensor, number: tl.tensor, weight: tl.tensor, kept: tl.tensor) -> tl.tensor:
+    return total + tl.where(kept, number.to(tl.float32), 0.0) * weight
 
 
 @triton.jit
@@ -156,7 +217,7 @@ def _tile(values: tl.tensor, lane: tl.tensor, count: tl.tensor) -> tl.tuple:
 @triton.jit
 def _load(values: tl.tensor, lane: tl.tensor, number: tl.constexpr, count: tl.tensor) -> tl.tensor:
     at = lane + number * _TILE
-    return tl.load(values + at, mask=at < count)
+    return tl.load(values + at, mask=at < count, other=0.0)
 
 
 @triton.jit

@@ -1,0 +1,137 @@
+"""Weighted sums that a program leaves open: it gives rows and weights, and the step's noise takes the sums on its way.
+
+A sum over gradients that were written out is one operation at the end of a traced graph, which nothing else reads. It
+waits for memory all the time, and the noise for arithmetic, so that the two together take little longer than one.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule, Node
+
+from tacit.core.row_sums import RowForm, RowSum
+from tacit.gradients.kernels import weighted_rows
+from tacit.gradients.tidying import storage_of
+
+_SUM = torch.ops.tacit.weighted_rows.default
+_ROWS = 32  # at most: the noise's code grows with them
+_PARTS = 3  # of an open sum: rows, weights and flags
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """How a program's list of results is read: for each name a sum, or the parts of an open one; then the norms.
+
+    Attributes:
+        names: the parameters that have a sum.
+        open: the shapes of those that are left open.
+    """
+
+    names: tuple[str, ...] = ()
+    open: Mapping[str, torch.Size] = dataclasses.field(default_factory=dict)
+
+    def with_places(self, results: Sequence[Tensor]) -> list[Tensor]:
+        """The results, and behind them places for the open sums."""
+        device = results[-1].device
+        return [*results, *(torch.empty(shape, dtype=torch.float32, device=device) for shape in self.open.values())]
+
+    def read(self, placed: Sequence[Tensor]) -> tuple[dict[str, Tensor | RowSum], Tensor]:
+        """Sums by name, some of them open, and norms."""
+        count = len(placed) - len(self.open)
+        rest, places = iter(placed[:count]), iter(placed[count:])
+        sums: dict[str, Tensor | RowSum] = {
+            name: RowSum(next(rest), next(rest), next(rest), next(places)) if name in self.open else next(rest)
+            for name in self.names
+        }
+        return sums, next(rest)
+
+    def taken(self, results: Sequence[Tensor]) -> list[Tensor]:
+        """A sum for each name, all taken, then the norms."""
+        rest = iter(results)
+        sums = [
+            weighted_rows(next(rest), next(rest), next(rest)).reshape(self.open[name])
+            if name in self.open
+            else next(rest)
+            for name in self.names
+        ]
+        return [*sums, next(rest)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Finished:
+    """The sums of a captured step, in the places that every launch writes to, and those that it leaves open."""
+
+    sums: dict[str, Tensor]
+    open_sums: dict[str, RowSum]
+
+    @classmethod
+    def of(cls, sums: Mapping[str, Tensor | RowSum]) -> "Finished":
+        """All sums with their places."""
+        open_sums = {name: value for name, value in sums.items() if isinstance(value, RowSum)}
+        return cls({name: v.total if isinstance(v, RowSum) else v for name, v in sums.items()}, open_sums)
+
+    @property
+    def form(self) -> RowForm | None:
+        """That of the open sums, which is one."""
+        return next((each.form for each in self.open_sums.values()), None)
+
+
+def leave_open(graph: GraphModule, names: Sequence[str]) -> Results:
+    """Has a graph give the parts of its last sums in their place, of the form that most numbers have.
+
+    Only of those that lie in memory as the sum is computed: what is permuted or added to afterwards stays as it is.
+    """
+    [output] = graph.graph.find_nodes(op="output")
+    given: list[Node] = list(_first_argument(output))
+    found = {name: node for name, node in _last_sums(graph, names, given) if _can_wait(node)}
+    sizes: collections.Counter[RowForm] = collections.Counter()
+    for node in found.values():
+        sizes[_form(node)] += _rows(node).numel()
+    chosen = max(sizes, key=lambda form: sizes[form], default=None)
+    waiting = {name: node for name, node in found.items() if _form(node) == chosen}
+    if not waiting:
+        return Results(tuple(names))
+    shapes = {name: value.meta["val"].shape for name, value in zip(names, given, strict=False) if name in waiting}
+    parts = [waiting[name].args if name in waiting else (value,) for name, value in zip(names, given, strict=False)]
+    output.args = ([*(part for each in parts for part in each), given[-1]],)
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    return Results(tuple(names), shapes)
+
+
+def _first_argument(node: Node) -> Any:
+    return node.args[0]
+
+
+def _last_sums(graph: GraphModule, names: Sequence[str], given: Sequence[Node]) -> Iterator[tuple[str, Node]]:
+    """The operations whose results are given as they are, for each name that has one."""
+    sums = {storage_of(node): node for node in graph.graph.find_nodes(op="call_function", target=_SUM)}
+    for name, value in zip(names, given, strict=False):
+        node = sums.get(storage_of(value))
+        if node is not None and _is_whole(value.meta["val"], node.meta["val"]):
+            yield name, node
+
+
+def _is_whole(value: Tensor, total: Tensor) -> bool:
+    return value.is_contiguous() and value.numel() == total.numel() and value.dtype == total.dtype == torch.float32
+
+
+def _can_wait(node: Node) -> bool:
+    """Whether there are few rows, one behind the other, with a weight and a flag for each."""
+    rows = _rows(node)
+    return (
+        rows.shape[0] <= _ROWS and rows.is_contiguous() and len(node.args) == _PARTS and isinstance(node.args[2], Node)
+    )
+
+
+def _rows(node: Node) -> Tensor:
+    rows: Tensor = node.all_input_nodes[0].meta["val"]
+    return rows
+
+
+def _form(node: Node) -> RowForm:
+    return _rows(node).shape[0], _rows(node).dtype
