@@ -18,7 +18,7 @@ from tacit.core.device_noise import key_tensor
 from tacit.core.kernels import chacha_normal
 from tacit.core.kernels.chacha_normal import _normals
 from tacit.core.noise_table import NoiseTable
-from tacit.core.row_sums import RowSum
+from tacit.core.row_sums import RowForm, RowSum
 
 KEY = bytes(range(7, 39))
 NONCE = (2**32 - 1, 0, 2**31)
@@ -103,7 +103,7 @@ def _taken_on_the_way(dtype: torch.dtype, *, fast: bool = False) -> np.ndarray:
     parameters = [torch.full((size,), 5.0) for size in MANY]
     table = NoiseTable(places, list(MANY.values()), fast=fast)
     table.point_to(places, list(zip(parameters, RATES, strict=True)), sums)
-    table.add_(SCALE, DIVISOR, key_tensor(KEY, device="cpu"), (ROWS, dtype))
+    table.add_(SCALE, DIVISOR, key_tensor(KEY, device="cpu"), RowForm.of([each for each in sums if each is not None]))
     return torch.cat([*places, *parameters]).numpy()
 
 

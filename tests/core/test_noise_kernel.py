@@ -17,7 +17,7 @@ from tacit.core import chacha, device_noise, philox
 from tacit.core.device_noise import add_normal_, key_tensor
 from tacit.core.errors import InputError
 from tacit.core.noise_table import NoiseTable, fits
-from tacit.core.row_sums import RowSum
+from tacit.core.row_sums import RowForm, RowSum
 
 KEY = key_tensor(bytes(range(32)), device="cpu")
 NONCE = chacha.nonce_for("weight")
@@ -161,16 +161,18 @@ def test_a_launch_that_was_not_told_of_open_sums_reads_nothing_in_their_places(
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("size", [100_001, 100_006, 100_008])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_on_a_gpu_a_launch_takes_open_sums(dtype: torch.dtype) -> None:
+def test_on_a_gpu_a_launch_takes_open_sums(dtype: torch.dtype, size: int) -> None:
     nonces = chacha.nonces_for(["first", "second"])
-    rows = torch.randn(16, 100_001, device="cuda").to(dtype)
+    rows = torch.randn(16, size, device="cuda").to(dtype)
     weights, keep = torch.rand(16, device="cuda"), torch.arange(16, device="cuda") != 3
     rows[3] = float("nan")
-    total, other = torch.full((100_001,), float("nan"), device="cuda"), torch.ones(7, device="cuda")
+    total, other = torch.full((size,), float("nan"), device="cuda"), torch.ones(7, device="cuda")
     table = NoiseTable([total, other], list(nonces.values()))
-    table.point_to([total, other], None, [RowSum(rows, weights, keep, total), None])
-    table.add_(2.0, 4.0, KEY.cuda(), (16, dtype))
+    each = RowSum(rows, weights, keep, total)
+    table.point_to([total, other], None, [each, None])
+    table.add_(2.0, 4.0, KEY.cuda(), RowForm.of([each]))
     sums = [(rows[keep].double().T @ weights[keep].double()).float().cpu(), torch.ones(7)]
     for value, twin, nonce in zip((total, other), sums, nonces.values(), strict=True):
         add_normal_(twin, 2.0, KEY, nonce)

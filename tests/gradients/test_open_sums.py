@@ -6,7 +6,7 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tacit.clipping import Flat
-from tacit.core.row_sums import RowSum
+from tacit.core.row_sums import RowForm, RowSum
 from tacit.gradients import clipped_grad
 from tacit.gradients.contributions import Direct
 from tacit.gradients.kernels import weighted_rows
@@ -51,12 +51,11 @@ def test_open_sums_come_with_their_rows_and_a_place():
     first = sums["a"]
     assert isinstance(first, RowSum)
     assert first.total.shape == (3, 5)
-    assert first.form == (4, torch.float32)
     torch.testing.assert_close(weighted_rows(first.rows, first.weights, first.keep).view(3, 5), expected[0])
     torch.testing.assert_close(sums["b"], expected[1])
     torch.testing.assert_close(norms, expected[2])
     finished = Finished.of(sums)
-    assert finished.form == (4, torch.float32)
+    assert finished.form == RowForm(4, "float32", 1)  # of 15 numbers each
     assert finished.sums["a"] is first.total
     assert finished.sums["b"] is sums["b"]
     assert finished.open_sums == {"a": first}

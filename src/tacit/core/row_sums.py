@@ -1,9 +1,12 @@
 """Sums of weighted rows that nobody has taken yet: whoever reads the sum next may take it on the way."""
 
 import dataclasses
+import math
+from collections.abc import Sequence
 
-import torch
 from torch import Tensor
+
+_AT_ONCE = 16  # bytes that a thread can read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,11 +25,29 @@ class RowSum:
     keep: Tensor
     total: Tensor
 
-    @property
-    def form(self) -> "RowForm":
-        """What sums must have in common that are taken together."""
-        return self.rows.shape[0], self.rows.dtype
+
+@dataclasses.dataclass(frozen=True)
+class RowForm:
+    """What sums have in common that are taken together.
+
+    Attributes:
+        count: the number of rows.
+        dtype: their type, by the name that torch has for it.
+        unit: divides the length of every row, and where they begin in memory: how many numbers may be read at once.
+    """
+
+    count: int
+    dtype: str
+    unit: int
+
+    @classmethod
+    def of(cls, sums: Sequence[RowSum]) -> "RowForm":
+        """That of these sums, which have as many rows of one type."""
+        rows = sums[0].rows
+        size = rows.element_size()
+        unit = math.gcd(_AT_ONCE // size, *(n for each in sums for n in (each.rows.shape[1], _begin(each) // size)))
+        return cls(rows.shape[0], str(rows.dtype).removeprefix("torch."), unit)
 
 
-RowForm = tuple[int, torch.dtype]
-"""The number of rows, and their type."""
+def _begin(each: RowSum) -> int:
+    return each.rows.data_ptr()

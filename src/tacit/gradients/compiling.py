@@ -141,9 +141,11 @@ def _needed_options(trace: Trace) -> dict[str, Any]:
     """
     if not trace.half_precision:
         return {}
-    needed = {"emulate_precision_casts": True}
+    needed: dict[str, Any] = {"emulate_precision_casts": True}
     if torch.__version__ < _KEEPS_CASTS:
-        needed["pattern_matcher"] = False  # one of its patterns drops a cast to half precision and back
+        from tacit.gradients.kept_casts import KeptCasts  # which imports the compiler
+
+        needed["joint_custom_pre_pass"] = KeptCasts()
     return needed
 
 

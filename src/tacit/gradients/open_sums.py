@@ -76,23 +76,24 @@ class Finished:
 
     @property
     def form(self) -> RowForm | None:
-        """That of the open sums, which is one."""
-        return next((each.form for each in self.open_sums.values()), None)
+        """That of the open sums, where there are any."""
+        return RowForm.of(list(self.open_sums.values())) if self.open_sums else None
 
 
 def leave_open(graph: GraphModule, names: Sequence[str]) -> Results:
-    """Has a graph give the parts of its last sums in their place, of the form that most numbers have.
+    """Has a graph give the parts of its last sums in their place, of the kind that most numbers are of: one launch
+    takes sums of as many rows of one type.
 
     Only of those that lie in memory as the sum is computed: what is permuted or added to afterwards stays as it is.
     """
     [output] = graph.graph.find_nodes(op="output")
     given: list[Node] = list(_first_argument(output))
     found = {name: node for name, node in _last_sums(graph, names, given) if _can_wait(node)}
-    sizes: collections.Counter[RowForm] = collections.Counter()
+    sizes: collections.Counter[tuple[int, torch.dtype]] = collections.Counter()
     for node in found.values():
-        sizes[_form(node)] += _rows(node).numel()
-    chosen = max(sizes, key=lambda form: sizes[form], default=None)
-    waiting = {name: node for name, node in found.items() if _form(node) == chosen}
+        sizes[_kind(node)] += _rows(node).numel()
+    chosen = max(sizes, key=lambda kind: sizes[kind], default=None)
+    waiting = {name: node for name, node in found.items() if _kind(node) == chosen}
     if not waiting:
         return Results(tuple(names))
     shapes = {name: value.meta["val"].shape for name, value in zip(names, given, strict=False) if name in waiting}
@@ -133,5 +134,5 @@ def _rows(node: Node) -> Tensor:
     return rows
 
 
-def _form(node: Node) -> RowForm:
+def _kind(node: Node) -> tuple[int, torch.dtype]:
     return _rows(node).shape[0], _rows(node).dtype

@@ -29,8 +29,8 @@ COLUMNS = 12  # of the table, the last one unused
 
 _TILE = tl.constexpr(TILE_BLOCKS)
 _COLUMNS = tl.constexpr(COLUMNS)
-_ROWS_AT_ONCE = tl.constexpr(4)  # asked for before the first is there; more of them take the registers of other tiles
-_KINDS = {"torch.float32": tl.float32, "torch.bfloat16": tl.bfloat16, "torch.float16": tl.float16}
+_ROWS_AT_ONCE = tl.constexpr(8)  # asked for before the first is there; more of them take the registers of other tiles
+_TYPES = {"float32": tl.float32, "bfloat16": tl.bfloat16, "float16": tl.float16}
 _PAIRS = tl.constexpr(PAIRS)
 _WARPS = 4  # one block a thread: its sixteen words and the key fit into registers
 
@@ -61,9 +61,13 @@ def add_normals_(
         owners: int32, for each tile the place of its tensor in the table.
         form: of the sums that are taken on the way, where there are any.
     """
-    count, kind = (0, tl.float32) if form is None else (form[0], _KINDS[str(form[1])])
     _add_normals_kernel[(owners.numel(),)](
-        table, owners, scale, divisor, key, fast=fast, row_count=count, row_type=kind, num_warps=_WARPS
+        *(table, owners, scale, divisor, key),
+        fast=fast,
+        row_count=0 if form is None else form.count,
+        row_type=tl.float32 if form is None else _TYPES[form.dtype],
+        unit=1 if form is None else form.unit,
+        num_warps=_WARPS,
     )
 
 
@@ -101,8 +105,8 @@ def _add_normal_kernel(
     nonce2: tl.tensor,
     fast: tl.constexpr,
 ) -> None:
-    nonce, descent, no_rows = (nonce0, nonce1, nonce2), (values, 0, 0.0), (count, values, values, values)
-    _add_tile(values, count, tl.program_id(0), scale, 1.0, key, nonce, descent, no_rows, 0, fast)
+    nonce, descent = (nonce0, nonce1, nonce2), (values, 0, 0.0)
+    _add_tile(values, count, tl.program_id(0), scale, 1.0, key, nonce, descent, count, fast)
 
 
 @triton.jit(do_not_specialize=["scale", "divisor"])
@@ -115,6 +119,7 @@ def _add_normals_kernel(
     fast: tl.constexpr,
     row_count: tl.constexpr,
     row_type: tl.constexpr,
+    unit: tl.constexpr,
 ) -> None:
     program = tl.program_id(0)
     row = table + _COLUMNS * tl.load(owners + program)
@@ -123,9 +128,16 @@ def _add_normals_kernel(
     nonce = (_word(row + 3), _word(row + 4), _word(row + 5))
     descending = tl.where(tl.load(row + 6) != 0, count, 0)
     descent = (_pointer(row + 6, tl.float32), descending, _word(row + 7).to(tl.float32, bitcast=True))
-    held = tl.where(tl.load(row + 8) == 0, count, 0)
-    sums = (held, _pointer(row + 8, row_type), _pointer(row + 9, tl.float32), _pointer(row + 10, tl.int8))
-    _add_tile(values, count, tile, scale, divisor, key, nonce, descent, sums, row_count, fast)
+    is_open = tl.load(row + 8) != 0
+    if row_count > 0:
+        if is_open:
+            sums = (_pointer(row + 8, row_type), _pointer(row + 9, tl.float32), _pointer(row + 10, tl.int8))
+            _take_sums(values, count, tile, sums, row_count, unit)
+            tl.debug_barrier()  # other threads of the program read what one has written
+        held = count
+    else:
+        held = tl.where(is_open, 0, count)  # what lies there may be anything
+    _add_tile(values, count, tile, scale, divisor, key, nonce, descent, held, fast)
 
 
 @triton.jit
@@ -148,30 +160,23 @@ def _add_tile(
     key: tl.tensor,
     nonce: tl.tuple,
     descent: tl.tuple,
-    sums: tl.tuple,
-    row_count: tl.constexpr,
+    held: tl.tensor,
     fast: tl.constexpr,
 ) -> None:
     """``v = (v + scale * noise) / divisor`` for one tile, and ``p -= rate * v``, in float32.
 
+    Of the values ``held`` are read, which is all of them or none, and zeros stand for the others.
+
     Args:
         descent: parameter, for how many of its values, which is all of them or none, and rate.
-        sums: how many of the values are there already, which is all of them or none; rows, weights and flags of the
-            sums that the others are.
     """
     parameter, descending, rate = descent
     lane = tl.arange(0, _TILE)
     start = tile.to(tl.int64) * (2 * _PAIRS * _TILE)
     inside, moved = values + start, parameter + start
-    left, there, moving = _left(count, start), _left(sums[0], start), _left(descending, start)
+    left, moving = _left(count, start), _left(descending, start)
     # Asked for before the cipher, they are there when it is done.
-    known, weights = _tile(inside, lane, there), _tile(moved, lane, moving)
-    if row_count > 0:
-        for first in range(0, row_count, _ROWS_AT_ONCE):
-            for place in tl.static_range(_ROWS_AT_ONCE):
-                row = first + place
-                wanted = tl.where(row < row_count, left - there, 0)
-                known = _plus_row(known, sums, row, start + row * count, lane, wanted)
+    known, weights = _tile(inside, lane, _left(held, start)), _tile(moved, lane, moving)
     words = _block(key, tile * _TILE + lane, nonce, fast)
     for pair in tl.static_range(_PAIRS):
         normals = _normals(words[3 * pair], words[3 * pair + 1], words[3 * pair + 2])
@@ -183,24 +188,59 @@ def _add_tile(
 
 
 @triton.jit
-def _plus_row(
-    known: tl.tuple, sums: tl.tuple, row: tl.tensor, start: tl.tensor, lane: tl.tensor, wanted: tl.tensor
-) -> tl.tuple:
-    """The ten sums of every lane with one more row, of whose tile so many numbers are ``wanted``."""
-    weight = tl.load(sums[2] + row, mask=wanted > 0, other=0.0)
-    kept = tl.load(sums[3] + row, mask=wanted > 0, other=0) != 0
-    n0, n1, n2, n3, n4, n5, n6, n7, n8, n9 = _tile(sums[1] + start, lane, wanted)
-    return (
-        _plus(known[0], n0, weight, kept), _plus(known[1], n1, weight, kept), _plus(known[2], n2, weight, kept),
-        _plus(known[3], n3, weight, kept), _plus(known[4], n4, weight, kept), _plus(known[5], n5, weight, kept),
-        _plus(known[6], n6, weight, kept), _plus(known[7], n7, weight, kept), _plus(known[8], n8, weight, kept),
-        _plus(known[9], n9, weight, kept),
-    )  # fmt: skip
+def _take_sums(
+    values: tl.tensor,
+    count: tl.tensor,
+    tile: tl.tensor,
+    sums: tl.tuple,
+    row_count: tl.constexpr,
+    unit: tl.constexpr,
+) -> None:
+    """Writes the weighted sums of rows into one tile of values.
+
+    Neighbouring lanes read pairs of neighbours, several rows at a time: it takes that many loads under way to keep the
+    memory busy. ``count`` is a multiple of ``unit``, which tells the compiler how rows are aligned.
+    """
+    rows, weights, keep = sums
+    pair = tl.arange(0, 2 * _TILE)
+    start = tile.to(tl.int64) * (2 * _PAIRS * _TILE)
+    left = _left(count, start)
+    s0 = tl.zeros([2 * _TILE], tl.float32)
+    s1, s2, s3, s4 = s0, s0, s0, s0
+    for first in range(0, row_count, _ROWS_AT_ONCE):
+        for place in tl.static_range(_ROWS_AT_ONCE):
+            row = first + place
+            here = rows + row.to(tl.int64) * (count // unit) * unit + start
+            wanted = tl.where(row < row_count, left // unit, 0) * unit
+            weight = tl.load(weights + row, mask=row < row_count, other=0.0)
+            kept = tl.load(keep + row, mask=row < row_count, other=0) != 0
+            s0 += _weighted(here, pair, 0, wanted, weight, kept, unit)
+            s1 += _weighted(here, pair, 1, wanted, weight, kept, unit)
+            s2 += _weighted(here, pair, 2, wanted, weight, kept, unit)
+            s3 += _weighted(here, pair, 3, wanted, weight, kept, unit)
+            s4 += _weighted(here, pair, 4, wanted, weight, kept, unit)
+    inside = values + start
+    _store(inside, pair, left, s0)
+    _store(inside, pair + 2 * _TILE, left, s1)
+    _store(inside, pair + 4 * _TILE, left, s2)
+    _store(inside, pair + 6 * _TILE, left, s3)
+    _store(inside, pair + 8 * _TILE, left, s4)
 
 
 @triton.jit
-def _plus(total: tl.tensor, number: tl.tensor, weight: tl.tensor, kept: tl.tensor) -> tl.tensor:
-    return total + tl.where(kept, number.to(tl.float32), 0.0) * weight
+def _weighted(
+    row: tl.tensor,
+    pair: tl.tensor,
+    number: tl.constexpr,
+    count: tl.tensor,
+    weight: tl.tensor,
+    kept: tl.tensor,
+    unit: tl.constexpr,
+) -> tl.tensor:
+    at = pair + number * 2 * _TILE
+    places = tl.multiple_of(row + at, unit * row.dtype.element_ty.primitive_bitwidth // 8)
+    value = tl.load(places, mask=at < count, other=0.0).to(tl.float32)
+    return tl.where(kept, value, 0.0) * weight
 
 
 @triton.jit
