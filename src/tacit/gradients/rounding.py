@@ -10,6 +10,7 @@ their sizes, in whatever order they are added, or by twice that where matrix uni
 them. That is the worst case, and data can bring it about, so nothing less will do.
 """
 
+import functools
 import math
 
 import torch
@@ -33,9 +34,15 @@ def operand_bits() -> int:
 def convolution_bits() -> int:
     """The same of convolutions, which have settings of their own beside that one, for a GPU and for a CPU."""
     own = _NEWER_OPERAND_BITS.get(_setting_of_cpu_convolutions(), _OPERAND_BITS["highest"])
-    if torch.cuda.is_available() and _cuts_gpu_convolutions():
+    if _has_gpu() and _cuts_gpu_convolutions():
         own = min(own, TF32_BITS)
     return min(own, operand_bits())
+
+
+@functools.cache
+def _has_gpu() -> bool:
+    """Asked in every step, and the answer stays."""
+    return torch.cuda.is_available()
 
 
 def _setting_of_cpu_convolutions() -> str:

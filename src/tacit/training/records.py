@@ -15,6 +15,7 @@ from tacit.gradients.batches import Rows
 from tacit.training.views import Augmented
 
 _RESIDENT_SHARE = 0.25  # of the device's free memory
+_TENSORS = (TensorDataset, Split)  # made once: every step asks
 
 
 def check_records(records: Any) -> Any:
@@ -58,7 +59,7 @@ def resident(records: Any, device: torch.device) -> Any:
     """The records on the device, where they are tensors and leave most of its memory free; else as they are."""
     if isinstance(records, Augmented):
         return Augmented(resident(records.records, device), records.augment)
-    if device.type != "cuda" or not isinstance(records, TensorDataset | Split):
+    if device.type != "cuda" or not isinstance(records, _TENSORS):
         return records
     tensors = records.tensors if isinstance(records, TensorDataset) else (records.inputs, records.targets)
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor.device != device)
@@ -69,7 +70,7 @@ def resident(records: Any, device: torch.device) -> Any:
 
 def held_rows(records: Any, indices: npt.NDArray[np.int64], device: torch.device) -> Rows | None:
     """The rows to be gathered by the step itself, where the records are tensors on its device."""
-    if not isinstance(records, TensorDataset | Split):
+    if not isinstance(records, _TENSORS):
         return None
     tensors = records.tensors if isinstance(records, TensorDataset) else (records.inputs, records.targets)
     if any(tensor.device != device for tensor in tensors):
