@@ -30,7 +30,7 @@ def _assembly(fast: bool, capability: int, pointer: str, count: str) -> str:
 
 def _assembly_for_many(fast: bool, capability: int, rows: int = 0) -> str:
     signature = {"table": "*i64", "owners": "*i32", "scale": "fp32", "divisor": "fp32", "key": "*i32"}
-    return _compiled(_add_normals_kernel, signature, capability, fast, row_count=rows, row_type=tl.bfloat16, unit=8)
+    return _compiled(_add_normals_kernel, signature, capability, fast, row_count=rows, row_type=tl.bfloat16, unit=1)
 
 
 def _compiled(kernel: Any, signature: dict[str, str], capability: int, fast: bool, **others: Any) -> str:

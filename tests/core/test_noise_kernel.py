@@ -181,11 +181,20 @@ def test_on_a_gpu_a_launch_takes_open_sums(dtype: torch.dtype, size: int) -> Non
 
 def test_rows_of_another_size_or_layout_are_refused() -> None:
     pytest.importorskip("triton")
-    total, flags = torch.zeros(4), torch.ones(2, dtype=torch.bool)
+    total, rows, weights, flags = torch.zeros(4), torch.zeros(2, 4), torch.ones(2), torch.ones(2, dtype=torch.bool)
     table = NoiseTable([total], [NONCE])
-    for rows in (torch.zeros(2, 5), torch.zeros(2, 8)[:, ::2]):
+    table.point_to([total], None, [RowSum(rows, weights, flags, total)])
+    for wrong in (
+        (torch.zeros(2, 5), weights, flags),
+        (torch.zeros(2, 8)[:, ::2], weights, flags),
+        (rows, torch.ones(3), flags),
+        (rows, torch.ones(4)[::2], flags),
+        (rows, weights.double(), flags),
+        (rows, weights, flags.repeat(2)[::2]),
+        (rows, weights, flags.int()),
+    ):
         with pytest.raises(InputError, match="Take the sum before"):
-            table.point_to([total], None, [RowSum(rows, torch.ones(2), flags, total)])
+            table.point_to([total], None, [RowSum(*wrong, total)])
 
 
 def test_the_kernel_adds_to_sixteen_bits_in_float32(interpreted: dict[str, np.ndarray]) -> None:
@@ -201,6 +210,7 @@ def test_the_kernel_compiles_for_a_gpu(tmp_path: Path) -> None:
     run_script("compiled_noise.py", str(tmp_path / "ptx.json"), cache=tmp_path, interpret="0")
     assembly = json.loads((tmp_path / "ptx.json").read_text())
     assert len(assembly) == 16
+    assert all(("bar.sync" in text) == ("rows" in case) for case, text in assembly.items())  # sums, then their readers
     for case, text in assembly.items():
         assert ("shf.l.wrap" in text) != ("fast" in case), case  # rotations became one instruction, and Philox has none
         assert "bf16" not in case or "cvt.rn.bf16" in text, case  # rounded to nearest

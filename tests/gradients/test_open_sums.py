@@ -9,7 +9,7 @@ from tacit.clipping import Flat
 from tacit.core.row_sums import RowForm, RowSum
 from tacit.gradients import clipped_grad
 from tacit.gradients.contributions import Direct
-from tacit.gradients.kernels import weighted_rows
+from tacit.gradients.kernels import weighted_rows, zero_rows_
 from tacit.gradients.open_sums import Finished, Results, leave_open
 
 
@@ -47,13 +47,12 @@ def test_open_sums_come_with_their_rows_and_a_place():
     graph = traced(two_sums, *inputs)
     expected = graph(*inputs)
     results = leave_open(graph, ["a", "b"])
-    sums, norms = results.read(results.with_places(graph(*inputs)))
+    sums = results.read(results.with_places(graph(*inputs)))
     first = sums["a"]
     assert isinstance(first, RowSum)
     assert first.total.shape == (3, 5)
     torch.testing.assert_close(weighted_rows(first.rows, first.weights, first.keep).view(3, 5), expected[0])
     torch.testing.assert_close(sums["b"], expected[1])
-    torch.testing.assert_close(norms, expected[2])
     finished = Finished.of(sums)
     assert finished.form == RowForm(4, "float32", 1)  # of 15 numbers each
     assert finished.sums["a"] is first.total
@@ -78,17 +77,39 @@ def rows_apart(x, weights, keep):
     return [weighted_rows(x[:, 0], weights, keep), x.sum((1, 2))]
 
 
+def added_to_in_place(x, weights, keep):
+    return [weighted_rows(x.flatten(1), weights, keep).add_(1), x.sum((1, 2))]
+
+
+def of_rows_that_change(x, weights, keep):
+    rows = 2 * x.flatten(1)
+    total = weighted_rows(rows, weights, keep)
+    rows.mul_(0)
+    return [total, x.sum((1, 2))]
+
+
 @pytest.mark.parametrize(
     ("function", "inputs"),
     [
         (without_flags, given()),
+        (added_to_in_place, given()),
+        (of_rows_that_change, given()),
         (added_to, given()),
         (a_part, given()),
         (rows_apart, given()),
         (lambda x, weights, keep: [x.flatten(1).sum(0), x.sum((1, 2))], given()),
         (lambda x, weights, keep: [weighted_rows(x.flatten(1), weights, keep), x.sum((1, 2))], given(rows=33)),
     ],
-    ids=["no flags", "added to", "a part", "rows apart", "no such sum", "many rows"],
+    ids=[
+        "no flags",
+        "added to in place",
+        "rows that change",
+        "added to",
+        "a part",
+        "rows apart",
+        "no such sum",
+        "many rows",
+    ],
 )
 def test_what_the_noise_could_not_take_stays_as_it_is(function, inputs):
     graph = traced(function, *inputs)
@@ -105,6 +126,24 @@ def test_sums_of_one_form_are_left_open_of_which_there_are_most_numbers():
 
     graph = traced(function, *given())
     assert leave_open(graph, ["few", "halves"]).open == {"halves": torch.Size([15])}
+
+
+def test_clearing_rows_that_are_not_kept_is_no_change():
+    def function(x, weights, keep):
+        rows = 2 * x.flatten(1)
+        total = weighted_rows(rows, weights, keep)
+        zero_rows_(rows, keep)
+        return [total, rows]
+
+    assert leave_open(traced(function, *given()), ["a"]).open == {"a": torch.Size([15])}
+
+
+def test_sums_of_several_forms_have_none():
+    weights, keep = torch.ones(4), torch.ones(4, dtype=torch.bool)
+    sums = [RowSum(torch.zeros(4, 8, dtype=kind), weights, keep, torch.zeros(8)) for kind in (torch.half, torch.float)]
+    with pytest.raises(ValueError, match="too many"):
+        RowForm.of(sums)
+    assert RowForm.of(sums[:1]) == RowForm(4, "float16", 2)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from tacit.core.row_sums import RowForm, RowSum
 from tacit.training.captured_step import CapturedStep
 from tacit.training.update import Update
 
@@ -16,13 +17,14 @@ class StandInNoise:
     launches = True
 
     def __init__(self):
-        self.table, self.launched = object(), []
+        self.table, self.launched, self.forms = object(), [], []
 
     def point_to(self, sums, descent=None, open_sums=None):
-        self.at, self.descent = sums, descent
+        self.at, self.descent, self.open_sums = sums, descent, open_sums
 
     def launch(self, key, form=None):
         self.launched.append(self.table)
+        self.forms.append(form)
 
     def run(self):
         for value in self.at.values():
@@ -84,3 +86,32 @@ def test_nothing_is_prepared_where_nothing_is_compiled(step):
     captured._grad.compiles = False
     assert not captured.is_possible
     assert captured.prepare("first", None) is None
+
+
+def test_sums_that_a_program_leaves_open_are_the_noises_to_take(step):
+    captured, _, noise = step
+    each = RowSum(torch.ones(3, 8), torch.ones(3), torch.ones(3, dtype=torch.bool), torch.zeros(8))
+    finished = captured._finish({"w": each, "v": torch.zeros(1)}, torch.zeros(8))
+    assert noise.forms == [RowForm.of([each])]
+    assert finished.sums["w"] is each.total
+    captured._noise.at = None
+    captured._update = lambda parameters, sums: None
+    captured._update.descent = lambda parameters: None
+    captured._take(lambda key: None, finished, bytes(32))
+    assert noise.at is finished.sums
+    assert noise.open_sums == {"w": each}
+
+
+def test_what_completes_the_sums_is_captured_before_the_noise(step):
+    """It may copy, and a copy of a sum from before the noise, made after it, would be a sum without noise."""
+    captured, _, noise = step
+    copy = torch.zeros(1)
+
+    def complete(sums):
+        assert not noise.launched
+        return {"w": copy}
+
+    captured._grad.complete = complete
+    finished = captured._finish({"w": torch.zeros(1)}, torch.zeros(8))
+    assert noise.launched
+    assert finished.sums["w"] is copy

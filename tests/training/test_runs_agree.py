@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tacit.clipping import Flat
+from tacit.core.noise_table import NoiseTable
 from tacit.core.randomness import Randomness
 from tacit.plan import DPSGD
 from tacit.training import Execution, Private
@@ -43,7 +44,22 @@ def records(device):
     return inputs.to(device), targets.to(device)
 
 
-def trained(device="cpu", execution=None, momentum=0.0, loss_fn=loss):
+def reader():
+    """Its first layer's gradients are long enough for the noise to take their sum, and have several tokens."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        return nn.Sequential(
+            nn.Flatten(1, 2),
+            nn.Linear(6, 512),
+            nn.Tanh(),
+            nn.Linear(512, 512),
+            nn.Tanh(),
+            nn.Flatten(),
+            nn.Linear(3072, 5),
+        )
+
+
+def trained(device="cpu", execution=None, momentum=0.0, loss_fn=loss, network=network):
     plan = DPSGD(
         expected_batch_size=30,
         examples=EXAMPLES,
@@ -69,7 +85,7 @@ def expected(request):
     return request.param, weights
 
 
-def check_same(found, weights):
+def check_same(found, weights, network=network):
     moved = torch.linalg.vector_norm(weights - torch.cat([p.detach().flatten() for p in network().parameters()]))
     assert torch.linalg.vector_norm(found - weights) < 2e-3 * moved
 
@@ -108,3 +124,24 @@ def test_runs_on_a_gpu(expected, compiled, chunk_size):
     found, engine = trained("cuda", Execution(compile=compiled, chunk_size=chunk_size), momentum)
     assert ("CUDA graph" in engine) is compiled
     check_same(found, weights)
+
+
+@gpu
+@pytest.mark.parametrize("momentum", [0.0, 0.9], ids=["descent", "momentum"])
+def test_runs_on_a_gpu_where_the_noise_takes_the_sums(monkeypatch, momentum):
+    """Of the second layer, in captured steps with a lot in one chunk; others are taken the ordinary way."""
+    seen = []
+    point_to = NoiseTable.point_to
+
+    def watched(self, tensors, descent=None, sums=None):
+        seen.append([] if sums is None else [each for each in sums if each is not None])
+        point_to(self, tensors, descent, sums)
+
+    monkeypatch.setattr(NoiseTable, "point_to", watched)
+    weights, _ = trained(execution=Execution(strategy="keep"), momentum=momentum, network=reader)
+    execution = Execution(compile=True, chunk_size=32, strategy="keep")
+    found, engine = trained("cuda", execution, momentum, network=reader)
+    assert "in one CUDA graph" in engine
+    assert any(each.rows.shape == (32, 512 * 512) for sums in seen for each in sums)
+    assert [] in seen
+    check_same(found, weights, reader)

@@ -86,7 +86,7 @@ class NoiseTable:
         self._check([*tensors, *(parameter for parameter, _ in descent or ())])
         self._check_rows(open_sums)
         rows = [
-            [place, *row, target, _bits(rate), *source, 0]
+            [place, *row, target, _bits(rate), *source]
             for place, row, (target, rate), source in zip(places, self._rows, targets, sources, strict=True)
         ]
         self._table.copy_(torch.tensor(rows, dtype=torch.int64))
@@ -107,11 +107,22 @@ class NoiseTable:
 
     def _check_rows(self, sums: Sequence[RowSum | None]) -> None:
         for size, each in zip(self._sizes, sums, strict=True):
-            if each is not None and (each.rows.shape[1] != size or not each.rows.is_contiguous()):
+            if each is not None and not _can_be_taken(each, size):
                 raise InputError(
-                    f"sums: has rows of shape {tuple(each.rows.shape)}, must be contiguous ones of {size} numbers. "
-                    "Take the sum before."
+                    f"sums: has rows of shape {tuple(each.rows.shape)}, must be contiguous ones of {size} numbers, "
+                    "with a weight in float32 and a flag for each. Take the sum before."
                 )
+
+
+def _can_be_taken(each: RowSum, size: int) -> bool:
+    count = each.rows.shape[:1]
+    return (
+        each.rows.shape[1] == size
+        and each.weights.shape == each.keep.shape == count
+        and each.weights.dtype == torch.float32
+        and each.keep.dtype == torch.bool
+        and all(part.is_contiguous() for part in (each.rows, each.weights, each.keep))
+    )
 
 
 def _addresses(each: RowSum | None) -> tuple[int, int, int]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-_AT_ONCE = 16  # bytes that a thread can read
+_AT_ONCE = 2  # numbers that a thread reads
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class RowForm:
     Attributes:
         count: the number of rows.
         dtype: their type, by the name that torch has for it.
-        unit: divides the length of every row, and where they begin in memory: how many numbers may be read at once.
+        unit: divides the length of every row, and where they begin in memory, in numbers: how many may be read at once.
     """
 
     count: int
@@ -42,12 +42,8 @@ class RowForm:
 
     @classmethod
     def of(cls, sums: Sequence[RowSum]) -> "RowForm":
-        """That of these sums, which have as many rows of one type."""
-        rows = sums[0].rows
-        size = rows.element_size()
-        unit = math.gcd(_AT_ONCE // size, *(n for each in sums for n in (each.rows.shape[1], _begin(each) // size)))
-        return cls(rows.shape[0], str(rows.dtype).removeprefix("torch."), unit)
-
-
-def _begin(each: RowSum) -> int:
-    return each.rows.data_ptr()
+        """That of these sums, which must have as many rows of one type."""
+        [(count, dtype)] = {(each.rows.shape[0], each.rows.dtype) for each in sums}
+        lengths = (each.rows.shape[1] for each in sums)
+        begins = (each.rows.data_ptr() // each.rows.element_size() for each in sums)
+        return cls(count, str(dtype).removeprefix("torch."), math.gcd(_AT_ONCE, *lengths, *begins))

@@ -18,7 +18,7 @@ from tacit.core.errors import UnsupportedError
 from tacit.core.row_sums import RowSum
 from tacit.gradients.batches import Rows, count_examples, form_of, gathered, leaves, numbers_in
 from tacit.gradients.capturing import Replay
-from tacit.gradients.compiling import Compilation, can_compile, compiling, wait_for_compiler
+from tacit.gradients.compiling import Compilation, as_traced, can_compile, compiling, wait_for_compiler
 from tacit.gradients.engines import BookkeepingEngine
 from tacit.gradients.kept_memory import give_back_freed_memory
 from tacit.gradients.layout_probe import PROBED
@@ -57,7 +57,8 @@ class _Program:
 
     def run(self, arguments: list[Tensor]) -> list[Tensor]:
         """All sums, and norms."""
-        return self.compilation.trace.results.taken(self.compilation.program(arguments))
+        with as_traced(arguments[0].device):
+            return self.compilation.trace.results.taken(self.compilation.program(arguments))
 
     def run_openly(self, arguments: list[Tensor]) -> list[Tensor]:
         """The same with places for the sums that are left open."""
@@ -279,7 +280,7 @@ class CompiledEngine:
 
             def finish_named(results: list[Tensor], seat: Tensor) -> Finished:
                 assert finish is not None
-                return finish(trace.results.read(results)[0], seat)
+                return finish(trace.results.read(results), seat)
 
             run, end = (program.run, None) if finish is None else (program.run_openly, finish_named)
             try:

@@ -15,10 +15,10 @@ from torch.fx import GraphModule, Node
 
 from tacit.core.row_sums import RowForm, RowSum
 from tacit.gradients.kernels import weighted_rows
-from tacit.gradients.tidying import storage_of
+from tacit.gradients.tidying import storage_of, written_storages
 
-_SUM = torch.ops.tacit.weighted_rows.default
-_ROWS = 32  # at most: the noise's code grows with them
+_SUM, _CLEAR = torch.ops.tacit.weighted_rows.default, torch.ops.tacit.zero_rows_.default
+_ROWS = 32  # at most: a tile of the noise reads them one after another, and of short rows there are few tiles
 _PARTS = 3  # of an open sum: rows, weights and flags
 
 
@@ -39,15 +39,14 @@ class Results:
         device = results[-1].device
         return [*results, *(torch.empty(shape, dtype=torch.float32, device=device) for shape in self.open.values())]
 
-    def read(self, placed: Sequence[Tensor]) -> tuple[dict[str, Tensor | RowSum], Tensor]:
-        """Sums by name, some of them open, and norms."""
+    def read(self, placed: Sequence[Tensor]) -> dict[str, Tensor | RowSum]:
+        """Sums by name, some of them open."""
         count = len(placed) - len(self.open)
         rest, places = iter(placed[:count]), iter(placed[count:])
-        sums: dict[str, Tensor | RowSum] = {
+        return {
             name: RowSum(next(rest), next(rest), next(rest), next(places)) if name in self.open else next(rest)
             for name in self.names
         }
-        return sums, next(rest)
 
     def taken(self, results: Sequence[Tensor]) -> list[Tensor]:
         """A sum for each name, all taken, then the norms."""
@@ -84,36 +83,43 @@ def leave_open(graph: GraphModule, names: Sequence[str]) -> Results:
     """Has a graph give the parts of its last sums in their place, of the kind that most numbers are of: one launch
     takes sums of as many rows of one type.
 
-    Only of those that lie in memory as the sum is computed: what is permuted or added to afterwards stays as it is.
+    Only of those that lie in memory as the sum is computed: what is permuted, added to or written to afterwards stays
+    as it is.
     """
     [output] = graph.graph.find_nodes(op="output")
-    given: list[Node] = list(_first_argument(output))
-    found = {name: node for name, node in _last_sums(graph, names, given) if _can_wait(node)}
+    *given, norms = _first_argument(output)
+    sums = dict(zip(names, given, strict=True))
+    found = {name: node for name, node in _last_sums(graph, sums) if _can_wait(node)}
     sizes: collections.Counter[tuple[int, torch.dtype]] = collections.Counter()
     for node in found.values():
         sizes[_kind(node)] += _rows(node).numel()
     chosen = max(sizes, key=lambda kind: sizes[kind], default=None)
     waiting = {name: node for name, node in found.items() if _kind(node) == chosen}
-    if not waiting:
-        return Results(tuple(names))
-    shapes = {name: value.meta["val"].shape for name, value in zip(names, given, strict=False) if name in waiting}
-    parts = [waiting[name].args if name in waiting else (value,) for name, value in zip(names, given, strict=False)]
-    output.args = ([*(part for each in parts for part in each), given[-1]],)
-    graph.graph.eliminate_dead_code()
-    graph.recompile()
-    return Results(tuple(names), shapes)
+    if waiting:
+        parts = [waiting[name].args if name in waiting else (value,) for name, value in sums.items()]
+        output.args = ([*(part for each in parts for part in each), norms],)
+        graph.graph.eliminate_dead_code()
+        graph.recompile()
+    return Results(tuple(names), {name: sums[name].meta["val"].shape for name in waiting})
 
 
 def _first_argument(node: Node) -> Any:
     return node.args[0]
 
 
-def _last_sums(graph: GraphModule, names: Sequence[str], given: Sequence[Node]) -> Iterator[tuple[str, Node]]:
-    """The operations whose results are given as they are, for each name that has one."""
-    sums = {storage_of(node): node for node in graph.graph.find_nodes(op="call_function", target=_SUM)}
-    for name, value in zip(names, given, strict=False):
-        node = sums.get(storage_of(value))
-        if node is not None and _is_whole(value.meta["val"], node.meta["val"]):
+def _last_sums(graph: GraphModule, sums: Mapping[str, Node]) -> Iterator[tuple[str, Node]]:
+    """The operations whose results are given as they are, for each name that has one.
+
+    Clearing rows that are not kept is no change: the sum leaves them out in any case.
+    """
+    nodes = [node for node in graph.graph.nodes if node.target is not _CLEAR]
+    changed = set().union(*map(written_storages, nodes))
+    taken = {storage_of(node): node for node in nodes if node.target is _SUM}
+    for name, value in sums.items():
+        node = taken.get(storage_of(value))
+        if node is None or not changed.isdisjoint({storage_of(node), storage_of(node.all_input_nodes[0])}):
+            continue
+        if _is_whole(value.meta["val"], node.meta["val"]):
             yield name, node
 
 

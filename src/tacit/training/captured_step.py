@@ -25,7 +25,7 @@ class CapturedStep:
 
     Plain gradient descent is part of the launch, with whatever rates the optimizer then has; any other update is the
     optimizer's own, after it. Before a step is captured it has been taken the ordinary way at least once, with the same
-    programs and kernels.
+    program; where that leaves sums open, the ordinary step takes them before the noise, and a captured one with it.
     """
 
     def __init__(self, grad: ClippedGrad, noise: StepNoise, update: Update) -> None:
@@ -78,5 +78,6 @@ class _Finish:
         """The completed sums, with noise once the graph has run; the key is there with every launch."""
         finished = Finished.of(sums)
         completed = self.grad.complete(finished.sums)  # which may copy, so before the noise
+        assert all(completed[name] is each.total for name, each in finished.open_sums.items())
         self.noise.launch(key, finished.form)
         return dataclasses.replace(finished, sums=completed)

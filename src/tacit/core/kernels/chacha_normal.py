@@ -1,7 +1,8 @@
 """ChaCha20 or Philox, Box-Muller and the addition in one kernel: every value is read once and written once.
 
-Values that are weighted sums of a few rows need not be there yet: the kernel takes the sum and adds the noise. The one
-waits for memory and the other for arithmetic, so that both take little longer than one of them.
+Values that are weighted sums of a few rows need not be there yet: the kernel takes the sum, writes it down tile by tile
+and adds the noise. The one waits for memory and the other for arithmetic, so that both take little longer than one of
+them.
 
 The plain twin is `tacit.core.device_noise`, which states the law of the noise; the layout of words and normals is fixed
 there and here alike. A program computes `TILE` blocks, one a lane, and adds to ``10 * TILE`` consecutive values: normal
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 TILE_BLOCKS = 128
 PAIRS = 5
 
-COLUMNS = 12  # of the table, the last one unused
+COLUMNS = 11  # of the table
 
 _TILE = tl.constexpr(TILE_BLOCKS)
 _COLUMNS = tl.constexpr(COLUMNS)
