@@ -6,7 +6,6 @@ the kernel that serves many tensors, ``capability many rows`` where it takes sum
 the words are Philox's.
 """
 
-import itertools
 import json
 import sys
 from pathlib import Path
@@ -18,7 +17,7 @@ from triton.backends.compiler import GPUTarget
 
 from tacit.core.kernels.chacha_normal import _add_normal_kernel, _add_normals_kernel
 
-CAPABILITIES = (80, 90)
+MODES = ((80, False), (90, False), (90, True))  # capability, and whether the words are Philox's
 KINDS = (("*fp32", "i32"), ("*bf16", "i64"))
 
 
@@ -42,7 +41,7 @@ def _compiled(kernel: Any, signature: dict[str, str], capability: int, fast: boo
 
 def main(out_file: str) -> None:
     found = {}
-    for fast, capability in itertools.product((False, True), CAPABILITIES):
+    for capability, fast in MODES:
         mode = " fast" if fast else ""
         found |= {f"{capability} {' '.join(kind)}{mode}": _assembly(fast, capability, *kind) for kind in KINDS}
         found[f"{capability} many{mode}"] = _assembly_for_many(fast, capability)

@@ -129,11 +129,7 @@ def test_a_launch_that_descends_takes_the_step_of_plain_descent(interpreted: dic
 
 @pytest.mark.parametrize(
     ("case", "dtype", "fast"),
-    [
-        ("taken_float32", torch.float32, False),
-        ("taken_bfloat16", torch.bfloat16, False),
-        ("taken_fast", torch.float16, True),
-    ],
+    [("taken_bfloat16", torch.bfloat16, False), ("taken_fast", torch.float32, True)],
 )
 def test_a_launch_takes_open_sums_before_it_adds_their_noise(
     interpreted: dict[str, np.ndarray], case: str, dtype: torch.dtype, fast: bool
@@ -209,7 +205,7 @@ def test_the_kernel_adds_to_sixteen_bits_in_float32(interpreted: dict[str, np.nd
 def test_the_kernel_compiles_for_a_gpu(tmp_path: Path) -> None:
     run_script("compiled_noise.py", str(tmp_path / "ptx.json"), cache=tmp_path, interpret="0")
     assembly = json.loads((tmp_path / "ptx.json").read_text())
-    assert len(assembly) == 16
+    assert len(assembly) == 12
     assert all(("bar.sync" in text) == ("rows" in case) for case, text in assembly.items())  # sums, then their readers
     for case, text in assembly.items():
         assert ("shf.l.wrap" in text) != ("fast" in case), case  # rotations became one instruction, and Philox has none

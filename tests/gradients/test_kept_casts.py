@@ -66,13 +66,13 @@ def test_the_compilers_cache_knows_the_pass_and_another_process_takes_it():
     assert repr(first) == repr(second)  # by which a job is known
 
 
-@pytest.mark.parametrize("kept", [False, True])
-def test_a_pattern_that_drops_such_casts_finds_none(kept, tmp_path):
+def test_a_pattern_that_drops_such_casts_finds_none(tmp_path):
     """Torch's own of before 2.13, put back into this one: in a process of its own, since it stays there."""
-    command = [sys.executable, str(Path(__file__).with_name("dropping_casts.py")), "kept" if kept else "dropped"]
+    command = [sys.executable, str(Path(__file__).with_name("dropping_casts.py"))]
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    drops, error = json.loads(done.stdout)
-    assert (drops == 0) is kept
-    assert (error == 0) is kept
+    (drops, error), kept = json.loads(done.stdout)
+    assert drops > 0
+    assert error > 1e-3
+    assert kept == [0, 0]
