@@ -9,7 +9,8 @@ The figure is the share of the targets' variance that the answers explain, :math
 best constant, and for a network whose weights are no longer finite. Learning rates, c and k are the best of two to
 four tries with one seed each on held-out sequences, the private ones after 150 steps. For the plain network one seed
 said too little: over five, on the test sequences, a learning rate of 0.1 explains 41 % on average, with one network at
-0, where the default of 0.03 explains 17 %.
+0, where the default of 0.03 explains 17 %. In private the filter changes nothing: over ten seeds both settings explain
+74 to 75 %, since the norm bound already holds what explodes.
 """
 
 import dataclasses
