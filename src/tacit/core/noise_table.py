@@ -49,19 +49,19 @@ class NoiseTable:
     """
 
     def __init__(self, tensors: Sequence[Tensor], nonces: Sequence[Nonce], *, fast: bool = False) -> None:
-        from tacit.core.kernels import chacha_normal
+        from tacit.core.kernels import chacha_normal, tiles
 
         self._launch = functools.partial(chacha_normal.add_normals_, fast=fast)
         device = tensors[0].device
-        tiles = [chacha_normal.tiles_of(tensor.numel()) for tensor in tensors]
-        firsts = [sum(tiles[:place]) for place in range(len(tiles))]
+        counts = [tiles.tiles_of(tensor.numel()) for tensor in tensors]
+        firsts = [sum(counts[:place]) for place in range(len(counts))]
         self._sizes = [tensor.numel() for tensor in tensors]
         self._rows = [
             [size, first, *map(chacha_normal.signed, nonce)]
             for size, first, nonce in zip(self._sizes, firsts, nonces, strict=True)
         ]
-        self._table = torch.zeros(len(tiles), chacha_normal.COLUMNS, dtype=torch.int64, device=device)
-        self._owners = torch.arange(len(tiles), dtype=torch.int32).repeat_interleave(torch.tensor(tiles)).to(device)
+        self._table = torch.zeros(len(counts), chacha_normal.COLUMNS, dtype=torch.int64, device=device)
+        self._owners = torch.arange(len(counts), dtype=torch.int32).repeat_interleave(torch.tensor(counts)).to(device)
         self._facts: object = None
 
     def point_to(

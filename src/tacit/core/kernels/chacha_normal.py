@@ -17,22 +17,19 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
+from tacit.core.kernels.row_sums import take_sums
+from tacit.core.kernels.tiles import PAIRS, TILE, TILE_BLOCKS, VALUES, left_in_tile, store, tiles_of
+
 if TYPE_CHECKING:
     import torch
 
     from tacit.core.chacha import Nonce
     from tacit.core.row_sums import RowForm
 
-TILE_BLOCKS = 128
-PAIRS = 5
-
 COLUMNS = 11  # of the table
 
-_TILE = tl.constexpr(TILE_BLOCKS)
 _COLUMNS = tl.constexpr(COLUMNS)
-_ROWS_AT_ONCE = tl.constexpr(8)  # asked for before the first is there; more of them take the registers of other tiles
 _TYPES = {"float32": tl.float32, "bfloat16": tl.bfloat16, "float16": tl.float16}
-_PAIRS = tl.constexpr(PAIRS)
 _WARPS = 4  # one block a thread: its sixteen words and the key fit into registers
 
 
@@ -70,11 +67,6 @@ def add_normals_(
         unit=1 if form is None else form.unit,
         num_warps=_WARPS,
     )
-
-
-def tiles_of(count: int) -> int:
-    """How many tiles that many values take."""
-    return -(-count // (2 * PAIRS * TILE_BLOCKS))
 
 
 def keystream_(
@@ -133,7 +125,7 @@ def _add_normals_kernel(
     if row_count > 0:
         if is_open:
             sums = (_pointer(row + 8, row_type), _pointer(row + 9, tl.float32), _pointer(row + 10, tl.int8))
-            _take_sums(values, count, tile, sums, row_count, unit)
+            take_sums(values, count, tile, sums, row_count, unit)
             tl.debug_barrier()  # other threads of the program read what one has written
         held = count
     else:
@@ -172,76 +164,20 @@ def _add_tile(
         descent: parameter, for how many of its values, which is all of them or none, and rate.
     """
     parameter, descending, rate = descent
-    lane = tl.arange(0, _TILE)
-    start = tile.to(tl.int64) * (2 * _PAIRS * _TILE)
+    lane = tl.arange(0, TILE)
+    start = tile.to(tl.int64) * (VALUES)
     inside, moved = values + start, parameter + start
-    left, moving = _left(count, start), _left(descending, start)
+    left, moving = left_in_tile(count, start), left_in_tile(descending, start)
     # Asked for before the cipher, they are there when it is done.
-    known, weights = _tile(inside, lane, _left(held, start)), _tile(moved, lane, moving)
-    words = _block(key, tile * _TILE + lane, nonce, fast)
-    for pair in tl.static_range(_PAIRS):
+    known, weights = _tile(inside, lane, left_in_tile(held, start)), _tile(moved, lane, moving)
+    words = _block(key, tile * TILE + lane, nonce, fast)
+    for pair in tl.static_range(PAIRS):
         normals = _normals(words[3 * pair], words[3 * pair + 1], words[3 * pair + 2])
         for half in tl.static_range(2):
-            at = lane + (2 * pair + half) * _TILE
+            at = lane + (2 * pair + half) * TILE
             mean = (known[2 * pair + half].to(tl.float32) + scale * normals[half]) / divisor
-            _store(inside, at, left, mean)
-            _store(moved, at, moving, weights[2 * pair + half].to(tl.float32) - rate * mean)
-
-
-@triton.jit
-def _take_sums(
-    values: tl.tensor,
-    count: tl.tensor,
-    tile: tl.tensor,
-    sums: tl.tuple,
-    row_count: tl.constexpr,
-    unit: tl.constexpr,
-) -> None:
-    """Writes the weighted sums of rows into one tile of values.
-
-    Neighbouring lanes read pairs of neighbours, several rows at a time: it takes that many loads under way to keep the
-    memory busy. ``count`` is a multiple of ``unit``, which tells the compiler how rows are aligned.
-    """
-    rows, weights, keep = sums
-    pair = tl.arange(0, 2 * _TILE)
-    start = tile.to(tl.int64) * (2 * _PAIRS * _TILE)
-    left = _left(count, start)
-    s0 = tl.zeros([2 * _TILE], tl.float32)
-    s1, s2, s3, s4 = s0, s0, s0, s0
-    for first in range(0, row_count, _ROWS_AT_ONCE):
-        for place in tl.static_range(_ROWS_AT_ONCE):
-            row = first + place
-            here = rows + row.to(tl.int64) * (count // unit) * unit + start
-            wanted = tl.where(row < row_count, left // unit, 0) * unit
-            weight = tl.load(weights + row, mask=row < row_count, other=0.0)
-            kept = tl.load(keep + row, mask=row < row_count, other=0) != 0
-            s0 += _weighted(here, pair, 0, wanted, weight, kept, unit)
-            s1 += _weighted(here, pair, 1, wanted, weight, kept, unit)
-            s2 += _weighted(here, pair, 2, wanted, weight, kept, unit)
-            s3 += _weighted(here, pair, 3, wanted, weight, kept, unit)
-            s4 += _weighted(here, pair, 4, wanted, weight, kept, unit)
-    inside = values + start
-    _store(inside, pair, left, s0)
-    _store(inside, pair + 2 * _TILE, left, s1)
-    _store(inside, pair + 4 * _TILE, left, s2)
-    _store(inside, pair + 6 * _TILE, left, s3)
-    _store(inside, pair + 8 * _TILE, left, s4)
-
-
-@triton.jit
-def _weighted(
-    row: tl.tensor,
-    pair: tl.tensor,
-    number: tl.constexpr,
-    count: tl.tensor,
-    weight: tl.tensor,
-    kept: tl.tensor,
-    unit: tl.constexpr,
-) -> tl.tensor:
-    at = pair + number * 2 * _TILE
-    places = tl.multiple_of(row + at, unit * row.dtype.element_ty.primitive_bitwidth // 8)
-    value = tl.load(places, mask=at < count, other=0.0).to(tl.float32)
-    return tl.where(kept, value, 0.0) * weight
+            store(inside, at, left, mean)
+            store(moved, at, moving, weights[2 * pair + half].to(tl.float32) - rate * mean)
 
 
 @triton.jit
@@ -257,20 +193,8 @@ def _tile(values: tl.tensor, lane: tl.tensor, count: tl.tensor) -> tl.tuple:
 
 @triton.jit
 def _load(values: tl.tensor, lane: tl.tensor, number: tl.constexpr, count: tl.tensor) -> tl.tensor:
-    at = lane + number * _TILE
+    at = lane + number * TILE
     return tl.load(values + at, mask=at < count, other=0.0)
-
-
-@triton.jit
-def _store(values: tl.tensor, at: tl.tensor, count: tl.tensor, result: tl.tensor) -> None:
-    """Rounds once, to the type of the values."""
-    tl.store(values + at, result.to(values.dtype.element_ty), mask=at < count)
-
-
-@triton.jit
-def _left(count: tl.tensor, start: tl.tensor) -> tl.tensor:
-    """How many values are left in a tile, which may be none; offsets in a tile need no 64 bits."""
-    return tl.maximum(tl.minimum(count - start, 2 * _PAIRS * _TILE), 0).to(tl.int32)
 
 
 @triton.jit(do_not_specialize=["blocks", "first_block", *_WORDS])
@@ -284,7 +208,7 @@ def _keystream_kernel(
     nonce2: tl.tensor,
     fast: tl.constexpr,
 ) -> None:
-    column = tl.program_id(0) * _TILE + tl.arange(0, _TILE)
+    column = tl.program_id(0) * TILE + tl.arange(0, TILE)
     words = _block(key, first_block + column, (nonce0, nonce1, nonce2), fast)
     for row in tl.static_range(16):
         tl.store(out + row * blocks + column, words[row].to(tl.int32, bitcast=True), mask=column < blocks)
@@ -299,7 +223,7 @@ def _block(key: tl.tensor, counter: tl.tensor, nonce: tl.tuple, fast: tl.constex
 @triton.jit
 def _philox(key: tl.tensor, counter: tl.tensor, nonce: tl.tuple) -> tl.tuple:
     """Four words under each of four keys, as `tacit.core.philox` lays them out."""
-    zero = tl.zeros([_TILE], tl.uint32)
+    zero = tl.zeros([TILE], tl.uint32)
     block = _unsigned(counter)
     n0, n1, n2 = zero + _unsigned(nonce[0]), zero + _unsigned(nonce[1]), zero + _unsigned(nonce[2])
     a0, a1, a2, a3 = tl.philox_impl(block, n0, n1, n2, _key_word(key, 0), _key_word(key, 1))
@@ -312,7 +236,7 @@ def _philox(key: tl.tensor, counter: tl.tensor, nonce: tl.tuple) -> tl.tuple:
 @triton.jit
 def _chacha(key: tl.tensor, counter: tl.tensor, nonce: tl.tuple) -> tl.tuple:
     """The block function of RFC 8439, section 2.3."""
-    zero = tl.zeros([_TILE], tl.uint32)
+    zero = tl.zeros([TILE], tl.uint32)
     k0, k1, k2, k3 = _key_word(key, 0), _key_word(key, 1), _key_word(key, 2), _key_word(key, 3)
     k4, k5, k6, k7 = _key_word(key, 4), _key_word(key, 5), _key_word(key, 6), _key_word(key, 7)
     n0, n1, n2 = _unsigned(nonce[0]), _unsigned(nonce[1]), _unsigned(nonce[2])
