@@ -84,6 +84,26 @@ CONVOLUTIONS = {
     "output one wide": (2, 3, 5, 3, 4, Geometry((3, 3), ONE, NONE, ONE), F32, "ieee", "channels_last", None),
     "strided input": (2, 3, 6, 5, 4, Geometry((3, 3), ONE, NONE, ONE), F32, "ieee", "strided", None),
 }
+# name: examples, channels, height, width, outputs, geometry, type, rows, channels and offsets that a program takes.
+CUTOUTS = {
+    "padding": (2, 16, 8, 8, 16, Geometry((3, 3), ONE, ONE, ONE), F16, (64, 16, 3)),
+    "bfloat16, one offset at a time": (2, 16, 8, 8, 24, Geometry((3, 3), ONE, ONE, ONE), BF16, (64, 16, 1)),
+    "rows and channels past the last tile": (2, 40, 8, 8, 72, Geometry((3, 3), ONE, ONE, ONE), F16, (64, 32, 3)),
+    "several steps, no padding": (2, 16, 10, 18, 16, Geometry((3, 3), ONE, NONE, ONE), F16, (64, 16, 3)),
+    "sides that differ": (2, 16, 9, 16, 16, Geometry((2, 3), ONE, (1, 2), (3, 2)), F16, (64, 16, 3)),
+    "one offset": (2, 16, 8, 16, 16, Geometry((1, 1), ONE, NONE, ONE), F16, (64, 16, 1)),
+    "5x5": (2, 16, 8, 8, 16, Geometry((5, 5), ONE, (2, 2), ONE), F16, (64, 16, 1)),
+}
+# name: examples, channels, height, width, outputs, geometry, type.
+GRAMS = {
+    "padding": (2, 16, 8, 8, 16, Geometry((3, 3), ONE, ONE, ONE), F16),
+    "bfloat16, sizes that divide nothing": (2, 70, 5, 7, 130, Geometry((3, 3), ONE, ONE, ONE), BF16),
+    "stride": (2, 8, 9, 8, 16, Geometry((3, 3), (2, 2), ONE, ONE), F16),
+    "all of them different by side": (2, 8, 11, 9, 8, Geometry((3, 2), (2, 3), (2, 1), (2, 1)), F16),
+    "as many positions as it takes": (1, 8, 10, 18, 8, Geometry((3, 3), ONE, NONE, ONE), F16),
+    "one position": (2, 8, 3, 3, 8, Geometry((3, 3), ONE, NONE, ONE), F16),
+    "output one wide": (2, 8, 6, 3, 8, Geometry((3, 3), ONE, NONE, ONE), F16),
+}
 # name: shape, type, how it lies in memory, rows kept.
 ROWS = {
     "long rows": ((3, 9001), F32, "contiguous", (True, False, True)),
@@ -174,6 +194,42 @@ def _convolution_errors(examples, channels, height, width, outputs, geometry, dt
     )
 
 
+def _half_precision_case(examples, channels, height, width, outputs, geometry, dtype):
+    x = _placed(_random(examples, channels, height, width, seed=0).to(dtype), "channels_last")
+    grad = _random(examples, outputs, *geometry.output_size(height, width), seed=1).to(dtype)
+    return x, _placed(grad, "channels_last")
+
+
+def _cutouts_error(*case):
+    from tacit.gradients.kernels import half_launch
+
+    *sizes, (rows, columns, taps) = case
+    (x, grad), geometry = _half_precision_case(*sizes), sizes[5]
+    assert half_launch.cutouts_fit(x, grad, geometry)
+    table = half_launch._CUTOUTS
+    half_launch._CUTOUTS = (half_launch.Cutout(rows, columns, taps, 64, 4, 3),)
+    norms, norm = (half_launch.cutout_norms(x, grad, geometry, views) for views in (1, len(x)))
+    half_launch._CUTOUTS = table
+    expected = twins.convolution_products(x.double(), grad.double(), geometry, torch.float64)
+    return max(
+        _error(norms[:, None], twins.convolution_norms(x.double(), grad.double(), geometry)[:, None]),
+        _error(norm[:, None], expected.sum(0).square().sum()[None, None]),
+    )
+
+
+def _grams_error(*case):
+    from tacit.gradients.kernels import half_launch
+
+    (x, grad), geometry = _half_precision_case(*case), case[5]
+    assert half_launch.grams_fit(x, grad)
+    found = half_launch.patch_grams(x, grad, geometry)
+    expected = twins.patch_grams(x, grad, geometry)
+    norms = twins.convolution_norms(x.double(), grad.double(), geometry)
+    assert [each.dtype for each in found] == [each.dtype for each in expected]
+    pairs = [(found[0][:, None], norms[:, None]), *zip(found[1:], expected[1:], strict=True)]
+    return max(*(_error(*pair) for pair in pairs), _error(expected[0][:, None], norms[:, None]))
+
+
 def _rows_error(shape, dtype, how, kept):
     from tacit.gradients.kernels import launch
 
@@ -260,7 +316,23 @@ def _non_finite_examples_stay_apart():
     left[1, 2, 3] = torch.inf
     found = launch.product_norms(left, right, "ieee")
     assert not torch.isfinite(found[1])
-    return _error(found[[0, 2], None], expected[[0, 2], None])
+    return max(_error(found[[0, 2], None], expected[[0, 2], None]), *_non_finite_images())
+
+
+def _non_finite_images():
+    """Every position of an example has its neighbours in it alone, those at its edges too."""
+    from tacit.gradients.kernels import half_launch
+
+    geometry = Geometry((3, 3), ONE, ONE, ONE)
+    x, grad = _half_precision_case(3, 16, 8, 8, 16, geometry, F16)
+    expected = twins.convolution_norms(x.double(), grad.double(), geometry)
+    for spoilt in (x, grad):
+        kept = spoilt[1].clone()
+        spoilt[1] = torch.nan
+        for found in (half_launch.cutout_norms(x, grad, geometry, 1), half_launch.patch_grams(x, grad, geometry)[0]):
+            assert not torch.isfinite(found[1])
+            yield _error(found[[0, 2], None], expected[[0, 2], None])
+        spoilt[1] = kept
 
 
 def _teach_the_interpreter_bfloat16():
@@ -285,6 +357,8 @@ def _run_all():
     _teach_the_interpreter_bfloat16()
     errors = {f"product: {name}": _product_error(*case) for name, case in PRODUCTS.items()}
     errors |= {f"convolution: {name}": _convolution_errors(*case) for name, case in CONVOLUTIONS.items()}
+    errors |= {f"cutouts: {name}": _cutouts_error(*case) for name, case in CUTOUTS.items()}
+    errors |= {f"grams: {name}": _grams_error(*case) for name, case in GRAMS.items()}
     errors |= {f"rows: {name}": _rows_error(*case) for name, case in ROWS.items()}
     errors |= {f"sums: {name}": _sums_error(*case) for name, case in SUMS.items()}
     errors |= {f"boxes: {name}": _boxes_error(*case) for name, case in BOXES.items()}
@@ -296,6 +370,8 @@ def _run_all():
 NAMES = [
     *(f"product: {name}" for name in PRODUCTS),
     *(f"convolution: {name}" for name in CONVOLUTIONS),
+    *(f"cutouts: {name}" for name in CUTOUTS),
+    *(f"grams: {name}" for name in GRAMS),
     *(f"rows: {name}" for name in ROWS),
     *(f"sums: {name}" for name in SUMS),
     *(f"boxes: {name}" for name in BOXES),

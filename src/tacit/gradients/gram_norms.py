@@ -3,6 +3,7 @@ r"""Squared norms of sums of outer products from Gram matrices over tokens, with
 :math:`\|\sum_t l_t r_t^T\|^2 = \sum_{ts} (l_t \cdot l_s)(r_t \cdot r_s)`, which needs no gradient written out.
 """
 
+import dataclasses
 import platform
 from collections.abc import Sequence
 
@@ -41,16 +42,37 @@ def gram_norms(
     dtype = own[0][1].dtype
     left_error = operand_error(dtype) + sum_error(left_terms, dtype) if left_terms else 0.0
     right_error = operand_error(dtype) + sum_error(right_terms, dtype)
-    tiny = smallest_normal(dtype)
     squared = sum((_total(left * right) for left, right in own), torch.zeros((), dtype=torch.float64))
     for left, right in crossed:
         squared = squared + 2 * _total(left * right)
-    lefts = [_lengths(left, left_terms * tiny, left_error) for left, _ in own]
-    rights = [_lengths(right, right_terms * tiny, right_error) for _, right in own]
-    size = sum((left * right).sum((1, 2)) for left, right in zip(lefts, rights, strict=True))
-    reach = [sum(each.sum((1, 2)) for each in side) for side in (lefts, rights)]
-    lost = tiny * (left_terms * reach[1] ** 2 + right_terms * reach[0] ** 2 + 1)
-    error = (1 + left_error) * (1 + right_error) * (1 + sum_error(2, dtype)) - 1
+    left, right = (torch.cat([_diagonal(pair[side]) for pair in own], 1) for side in (0, 1))
+    return raised_norms(
+        squared, Side(left, left_terms, left_error), Side(right, right_terms, right_error), dtype, later=later
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """One side of outer products: its vectors' squared lengths, by token, and what their dot products are made of.
+
+    Attributes:
+        squares: ``[examples, tokens]``, the diagonal of a Gram matrix.
+        terms: how many numbers a vector has; none where the dot products are exact.
+        error: how far a dot product may be off, by the lengths of its vectors.
+    """
+
+    squares: Tensor
+    terms: int
+    error: float
+
+
+def raised_norms(squared: Tensor, left: Side, right: Side, dtype: torch.dtype, *, later: float) -> Tensor:
+    """Squared norms raised as `gram_norms` says, from what the Gram matrices came to and their diagonals."""
+    tiny = smallest_normal(dtype)
+    lefts, rights = (((side.squares.double() + side.terms * tiny) / (1 - side.error)).sqrt() for side in (left, right))
+    size = (lefts * rights).sum(1)
+    lost = tiny * (left.terms * rights.sum(1) ** 2 + right.terms * lefts.sum(1) ** 2 + 1)
+    error = (1 + left.error) * (1 + right.error) * (1 + sum_error(2, dtype)) - 1
     norm = (squared.clamp(min=0) + error * size**2 + lost).sqrt()
     return (norm + later * size).square()
 
@@ -59,9 +81,8 @@ def _total(products: Tensor) -> Tensor:
     return products.sum((1, 2, 3), dtype=torch.float64)
 
 
-def _lengths(gram: Tensor, lost: float, error: float) -> Tensor:
-    """Upper bounds of the lengths of the vectors ``[examples, groups, tokens]``, from the diagonal."""
-    return ((gram.diagonal(dim1=2, dim2=3).double() + lost) / (1 - error)).sqrt()
+def _diagonal(gram: Tensor) -> Tensor:
+    return gram.diagonal(dim1=2, dim2=3).flatten(1)
 
 
 def _grams(first: Outer, second: Outer) -> Grams:

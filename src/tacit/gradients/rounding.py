@@ -19,6 +19,7 @@ import torch
 TF32_BITS = 11
 _OPERAND_BITS = {"highest": 24, "high": TF32_BITS, "medium": 8}
 _NEWER_OPERAND_BITS = {"tf32": TF32_BITS, "bf16": 8}  # by the names of torch's newer interface
+_HALF_BITS = {torch.float16: 11, torch.bfloat16: 8}
 _TWO_HALVES = 2.0**-15  # what two numbers of bfloat16 may miss of one of float32, and the sums of the second ones
 
 
@@ -57,26 +58,36 @@ def _cuts_gpu_convolutions() -> bool:
 
 
 def operand_error(dtype: torch.dtype, *, convolution: bool = False) -> float:
-    """The relative error of one product of two operands, before anything is added up.
+    """The relative error of one product of two operands of a sum over examples, before anything is added up.
 
-    Products of half precision are exact in float32. But the sum is taken from a scaled operand, which is float32 and
-    may be cut down, or for bfloat16 two of its numbers.
+    One of them is scaled: it is float32 and may be cut down, or for bfloat16 two of its numbers. The other one is cut
+    down too unless it is half precision, which has few bits already.
     """
     if dtype == torch.float64:
         return 2.0**-52
     bits = convolution_bits() if convolution else operand_bits()
     unit = 2.0 ** (1 - bits)
-    cut = 2 * unit + unit * unit
+    cut = unit if _HALF_BITS.get(dtype, 24) <= bits else 2 * unit + unit * unit
     return max(cut, _TWO_HALVES) if dtype == torch.bfloat16 else cut
+
+
+def unscaled_error(dtype: torch.dtype) -> float:
+    """The same of a product of two operands as they are: none in half precision, whose products float32 holds."""
+    return 0.0 if _HALF_BITS.get(dtype, 24) <= operand_bits() and dtype in _HALF_BITS else operand_error(dtype)
 
 
 def sum_error(terms: int, dtype: torch.dtype) -> float:
     """The relative error of a sum of so many terms, against the sum of their sizes."""
     eps = float(torch.finfo(torch.promote_types(dtype, torch.float32)).eps)
-    cut = dtype != torch.float64 and operand_bits() < _OPERAND_BITS["highest"]
+    cut = dtype in _HALF_BITS or (dtype != torch.float64 and operand_bits() < _OPERAND_BITS["highest"])
     if dtype == torch.bfloat16:
         terms += terms // 64 + 2  # two sums, of which the second is a hundredth of the first
     return terms * eps / (1 if cut else 2)
+
+
+def blocked_sum_error(terms: int, block: int) -> float:
+    """The same in float32 where matrix units add up blocks of terms, and ordinary ones what these come to."""
+    return (min(terms, block) + -(-terms // block)) * 2.0**-23
 
 
 def smallest_normal(dtype: torch.dtype) -> float:

@@ -25,7 +25,7 @@ from tacit.gradients.kernels import triton_is_installed
 from tacit.gradients.rounding import operand_bits
 from tacit.gradients.ways import Measured, Way, cheapest, guess, is_precise, ways_for
 
-STRATEGIES = ("keep", "gram", "tile", "keep-grouped", "keep-kernel", "group", "product", "patches")
+STRATEGIES = ("keep", "gram", "tile", "keep-grouped", "keep-kernel", "gram-kernel", "group", "product", "patches")
 _WORTH_TIMING = 1e7  # multiplications; below that a wrong guess costs less than the timing
 _HOPELESS = 12  # times the best guess
 _KEPT_AT_MOST = {"cuda": 1.5, "cpu": 4.0}  # times the numbers that the layer's input and output gradient hold
@@ -34,7 +34,7 @@ _PRICE = {"cuda": 0.45, "cpu": 0.15}
 _REPEATS, _MORE_REPEATS = 3, 6
 _RUNS = {"cuda": 3, "cpu": 1}
 _DISTURBED = 0.05  # of a run's time that its threads stood in line for a processor
-_TIMING = 4  # which ways there are and how they are timed; what was timed otherwise is timed again
+_TIMING = 5  # which ways there are and how they are timed; what was timed otherwise is timed again
 _BYTES_A_SECOND = {"cuda": 3e12, "cpu": 5e9}  # of memory; roughly
 
 

@@ -5,6 +5,7 @@ sum is taken later:
 
 - *keep*: write the gradients out and keep them for the sum. What is added is then the very thing that was measured;
 - *gram*: :math:`\|\sum_t l_t r_t^T\|^2 = \sum_{ts} (l_t \cdot l_s)(r_t \cdot r_s)`, from two Gram matrices over tokens;
+  *gram-kernel* is the same in one kernel, for convolutions in half precision with few positions;
 - *tile*: the gradient is squared and added up tile by tile, without being written (a kernel, on GPUs);
 - *product*: with a single token the norm is a product of two norms;
 - *group*: the rows of an embedding's gradient are sums over equal tokens.
@@ -26,14 +27,23 @@ from tacit.gradients.convolving import (
     patch_lengths,
     patches_by_offset,
 )
-from tacit.gradients.gram_norms import gram_norms, measure_several
-from tacit.gradients.kernels import convolution_norms, convolution_products, product_norms
+from tacit.gradients.gram_norms import Side, gram_norms, measure_several, raised_norms
+from tacit.gradients.kernels import (
+    GRAM_BLOCK,
+    MOST_POSITIONS,
+    convolution_norms,
+    convolution_products,
+    patch_grams,
+    product_norms,
+)
 from tacit.gradients.rounding import (
+    blocked_sum_error,
     lost_squares,
     operand_error,
     square_sum_error,
     subnormal_error,
     sum_error,
+    unscaled_error,
 )
 
 
@@ -154,8 +164,22 @@ def _measure_shifts(use: Convolved) -> Measured:
     left = (grads.transpose(1, 2) @ grads)[:, None]
     right = patch_gram_by_shifts(at_least_float32(use.input), use.shape, use.geometry)[:, None]
     patch = torch.Size(use.shape[1:]).numel()
-    later = operand_error(use.input.dtype, convolution=True) + sum_error(use.tokens, use.input.dtype)
-    return Measured(gram_norms([(left, right)], [], use.shape[0], patch, later=later), use)
+    return Measured(gram_norms([(left, right)], [], use.shape[0], patch, later=_later(use)), use)
+
+
+def _measure_by_gram_kernel(use: Convolved) -> Measured:
+    """Both Gram matrices in one kernel, which takes half precision: its products are exact."""
+    squared, *squares = patch_grams(use.input, use.grad, *_pairs(use))
+    left, right = (
+        Side(lengths, terms, blocked_sum_error(terms, GRAM_BLOCK))
+        for lengths, terms in zip(squares, (use.shape[0], use.shape[1:].numel()), strict=True)
+    )
+    return Measured(raised_norms(squared, left, right, use.input.dtype, later=_later(use)), use)
+
+
+def _later(use: Convolved) -> float:
+    """What rounding may do to the sum."""
+    return operand_error(use.input.dtype, convolution=True) + sum_error(use.tokens, use.input.dtype)
 
 
 def _measure_tiles(use: Outer) -> Measured:
@@ -193,7 +217,8 @@ def _raise_tiles(
     squared: Tensor, size: Tensor, tokens: int, dtype: torch.dtype, *, lost: Tensor, convolution: bool = False
 ) -> Tensor:
     """Rounding of the tiles, of the sum taken later, and of the lengths that ``size`` is made of."""
-    error = operand_error(dtype) + operand_error(dtype, convolution=convolution) + sum_error(tokens + 64, dtype)
+    products = unscaled_error(dtype) + operand_error(dtype, convolution=convolution)
+    error = products + 2 * sum_error(tokens + 64, dtype)
     return (squared.sqrt() + error * size + lost).square()
 
 
@@ -263,6 +288,11 @@ def _shifts_cost(use: Convolved) -> Cost:
     return Cost(products, tokens**2 * (4 + kernel) + pixels**2)
 
 
+def _gram_kernel_cost(use: Convolved) -> Cost:
+    tokens, rows, columns = _convolution_sizes(use)
+    return Cost(tokens**2 * (rows + columns) + tokens * rows * columns, 2 * tokens)
+
+
 def _keeping(write: Callable[..., Direct], cost: Callable[..., Cost], *, kernel: bool = False) -> Way:
     return Way(lambda use: measure_written(write(use)), cost, kernel, write)
 
@@ -289,6 +319,7 @@ IMAGE_KERNELS = {
     "tile": Way(_measure_convolution_tiles, _convolution_tiles_cost, kernel=True),
 }
 IMAGE_WAYS = CONVOLUTION_WAYS | IMAGE_KERNELS
+FEW_POSITIONS_WAYS = IMAGE_WAYS | {"gram-kernel": Way(_measure_by_gram_kernel, _gram_kernel_cost, kernel=True)}
 ANY_CONVOLUTION_WAYS = {
     "patches": Way(_measure_any_convolution, _patches_cost),
 }
@@ -302,12 +333,15 @@ def ways_for(use: Contribution) -> dict[str, Way]:
         image = len(use.geometry.stride) == 2 and use.geometry.groups == 1
         if use.geometry.groups > 1 or use.fold > 1:
             return ANY_CONVOLUTION_WAYS | IMAGE_KERNELS if image else ANY_CONVOLUTION_WAYS
+        if image and use.input.dtype in _HALF and use.tokens <= MOST_POSITIONS:
+            return FEW_POSITIONS_WAYS
         return IMAGE_WAYS if image else CONVOLUTION_WAYS
     if use.one_hot:
         return ONE_HOT_WAYS
     return ONE_TOKEN_WAYS if use.tokens == 1 else OUTER_WAYS
 
 
+_HALF = (torch.float16, torch.bfloat16)
 _AT_ONCE = 2**18  # numbers, which two MiB hold in float64
 _SHORT = 2**13  # whose length rounding raises by less than one part in 2000
 _PRECISE = 4e-3  # of a squared norm
@@ -332,9 +366,13 @@ def is_precise(use: Contribution, name: str) -> bool:
     Only Gram matrices can fail here: what rounding may do to them grows with the square of S. A norm that is raised
     much is still safe, but the gradient would come out too short.
     """
-    if name != "gram" or isinstance(use, Direct):
+    if "gram" not in name or isinstance(use, Direct):
         return True
     rows, columns = (use.rows, use.columns) if isinstance(use, Outer) else (use.shape[0], use.shape[1:].numel())
-    dtype = use.right.dtype if isinstance(use, Outer) else use.input.dtype
-    error = 2 * operand_error(dtype) + sum_error(rows, dtype) + sum_error(columns, dtype)
+    if name == "gram-kernel":
+        error = blocked_sum_error(rows, GRAM_BLOCK) + blocked_sum_error(columns, GRAM_BLOCK)
+    else:
+        given = use.right.dtype if isinstance(use, Outer) else use.input.dtype
+        dtype = torch.promote_types(given, torch.float32)  # which operands become first
+        error = 2 * operand_error(dtype) + sum_error(rows, dtype) + sum_error(columns, dtype)
     return error * use.tokens < _PRECISE

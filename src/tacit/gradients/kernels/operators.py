@@ -29,6 +29,9 @@ from tacit.core.errors import InputError, UnsupportedError
 from tacit.gradients.kernels import twins
 from tacit.gradients.kernels.geometry import Geometry, Pair
 
+GRAM_BLOCK = 64  # terms of a dot product that the matrix units add up by themselves in `patch_grams`
+MOST_POSITIONS = 128  # of which `patch_grams` holds all pairs twice
+
 _PRECISIONS = ("ieee", "tf32")
 
 
@@ -108,6 +111,28 @@ def convolution_norms(
         x, grad, geometry.numbers, _precision(input_precision), _views(x, views)
     )
     return norms
+
+
+def patch_grams(
+    x: Tensor,
+    grad: Tensor,
+    kernel_size: Pair,
+    stride: Pair = (1, 1),
+    padding: Pair = (0, 0),
+    dilation: Pair = (1, 1),
+) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Squared norms of a convolution's gradients from Gram matrices over its output positions, which are few.
+
+    :math:`\|\sum_t l_t r_t^T\|^2 = \sum_{ts} (l_t \cdot l_s)(r_t \cdot r_s)` with the output gradients l and the
+    patches r of one example. The kernel takes half precision, contiguous channels and up to `MOST_POSITIONS` positions.
+
+    Returns:
+        ``[B]`` in float64, and the squared lengths of l and of r, ``[B, positions]`` in float32. Dot products are sums
+        in float32, by the kernel in blocks of `GRAM_BLOCK` terms; all that follows is float64.
+    """
+    geometry = _check_convolution(x, grad, Geometry(kernel_size, stride, padding, dilation), 1)
+    squared, lefts, rights = torch.ops.tacit.patch_grams(x, grad, geometry.numbers)
+    return squared, lefts, rights
 
 
 def zero_rows_(values: Tensor, keep: Tensor) -> Tensor:
@@ -200,14 +225,28 @@ def _convolution_products(
 
 @torch.library.custom_op("tacit::convolution_norms", mutates_args=())
 def _convolution_norms(x: Tensor, grad: Tensor, geometry: list[int], input_precision: str, views: int) -> Tensor:
+    form = Geometry.of(geometry)
     if _use_triton(x):
+        norms: Tensor
+        half_launch = importlib.import_module("tacit.gradients.kernels.half_launch")
+        if half_launch.cutouts_fit(x, grad, form):
+            norms = half_launch.cutout_norms(x, grad, form, views)
+            return norms
         launch = importlib.import_module("tacit.gradients.kernels.launch")
         if launch.fits(x, grad):
-            norms: Tensor = launch.convolution(
-                x, grad, Geometry.of(geometry), input_precision, out_dtype=None, views=views
-            )
+            norms = launch.convolution(x, grad, form, input_precision, out_dtype=None, views=views)
             return norms
-    return twins.convolution_norms(x, grad, Geometry.of(geometry), views)
+    return twins.convolution_norms(x, grad, form, views)
+
+
+@torch.library.custom_op("tacit::patch_grams", mutates_args=())
+def _patch_grams(x: Tensor, grad: Tensor, geometry: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+    if _use_triton(x):
+        half_launch = importlib.import_module("tacit.gradients.kernels.half_launch")
+        if half_launch.grams_fit(x, grad):
+            found: tuple[Tensor, Tensor, Tensor] = half_launch.patch_grams(x, grad, Geometry.of(geometry))
+            return found
+    return twins.patch_grams(x, grad, Geometry.of(geometry))
 
 
 @torch.library.custom_op("tacit::zero_rows_", mutates_args=("values",))
@@ -255,6 +294,13 @@ def _(
 @_convolution_norms.register_fake
 def _(x: Tensor, grad: Tensor, geometry: list[int], input_precision: str, views: int) -> Tensor:
     return x.new_empty(x.shape[0] // views, dtype=torch.float64)
+
+
+@_patch_grams.register_fake
+def _(x: Tensor, grad: Tensor, geometry: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+    examples, positions = x.shape[0], grad.shape[2] * grad.shape[3]
+    lefts, rights = (x.new_empty(examples, positions, dtype=torch.float32) for _ in range(2))
+    return x.new_empty(examples, dtype=torch.float64), lefts, rights
 
 
 @_weighted_rows.register_fake

@@ -7,8 +7,12 @@ sized by it; and it would time kernels even while a CUDA graph is being captured
 import dataclasses
 import math
 from collections.abc import Callable, Hashable
+from typing import TypeVar, cast
 
 import torch
+
+Form = TypeVar("Form", bound=Hashable)
+"""How a kernel cuts up its work: a `Tile`, or what another kernel has in its place."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +60,7 @@ _ORDINARY = (
 )
 _CANDIDATES = 4
 
-_chosen: dict[Hashable, Tile] = {}
+_chosen: dict[Hashable, Hashable] = {}
 
 
 def candidates(rows: int, columns: int, tokens: int, itemsize: int, precision: str) -> list[Tile]:
@@ -77,17 +81,18 @@ def candidates(rows: int, columns: int, tokens: int, itemsize: int, precision: s
     return fitting[:_CANDIDATES]
 
 
-def choose(key: Hashable, tiles: list[Tile], launch: Callable[[Tile], object], *, can_time: bool) -> Tile:
+def choose(key: Hashable, tiles: list[Form], launch: Callable[[Form], object], *, can_time: bool) -> Form:
     """The fastest of ``tiles`` for ``key``; the first, unremembered, where nothing may be timed now."""
     if key in _chosen:
-        return _chosen[key]
+        return cast(Form, _chosen[key])
     if len(tiles) > 1 and (not can_time or torch.cuda.is_current_stream_capturing()):
         return tiles[0]
-    _chosen[key] = min(tiles, key=lambda tile: _milliseconds(launch, tile)) if len(tiles) > 1 else tiles[0]
-    return _chosen[key]
+    fastest = min(tiles, key=lambda tile: _milliseconds(launch, tile)) if len(tiles) > 1 else tiles[0]
+    _chosen[key] = fastest
+    return fastest
 
 
-def _milliseconds(launch: Callable[[Tile], object], tile: Tile) -> float:
+def _milliseconds(launch: Callable[[Form], object], tile: Form) -> float:
     from triton.runtime.errors import OutOfResources
     from triton.testing import do_bench
 

@@ -53,6 +53,14 @@ def convolution_norms(x: Tensor, grad: Tensor, geometry: Geometry, views: int = 
     )
 
 
+def patch_grams(x: Tensor, grad: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor, Tensor]:
+    """Squared norms of `convolution_products` from Gram matrices over positions, and the diagonals of both; exactly."""
+    patches = F.unfold(x.double(), geometry.kernel_size, geometry.dilation, geometry.padding, geometry.stride)
+    left, right = (side.transpose(1, 2) @ side for side in (grad.double().flatten(2), patches))
+    lefts, rights = (gram.diagonal(dim1=1, dim2=2).float().contiguous() for gram in (left, right))
+    return (left * right).sum((1, 2)), lefts, rights
+
+
 def zero_rows_(values: Tensor, keep: Tensor) -> None:
     """``values[i] = 0`` where ``keep[i]`` is false, whatever stood there, NaN included."""
     values.masked_fill_(~keep.reshape(-1, *[1] * (values.dim() - 1)), 0)
