@@ -15,7 +15,7 @@ import sys
 import pytest
 import torch
 
-from tacit.gradients.kernels import twins
+from tacit.gradients.kernels import fitting, twins
 from tacit.gradients.kernels.geometry import Geometry
 from tacit.gradients.kernels.tuning import Tile
 
@@ -84,15 +84,15 @@ CONVOLUTIONS = {
     "output one wide": (2, 3, 5, 3, 4, Geometry((3, 3), ONE, NONE, ONE), F32, "ieee", "channels_last", None),
     "strided input": (2, 3, 6, 5, 4, Geometry((3, 3), ONE, NONE, ONE), F32, "ieee", "strided", None),
 }
-# name: examples, channels, height, width, outputs, geometry, type, rows, channels and offsets that a program takes.
+# name: examples, channels, height, width, outputs, geometry, type; rows, channels, offsets and positions of a program.
 CUTOUTS = {
-    "padding": (2, 16, 8, 8, 16, Geometry((3, 3), ONE, ONE, ONE), F16, (64, 16, 3)),
-    "bfloat16, one offset at a time": (2, 16, 8, 8, 24, Geometry((3, 3), ONE, ONE, ONE), BF16, (64, 16, 1)),
-    "rows and channels past the last tile": (2, 40, 8, 8, 72, Geometry((3, 3), ONE, ONE, ONE), F16, (64, 32, 3)),
-    "several steps, no padding": (2, 16, 10, 18, 16, Geometry((3, 3), ONE, NONE, ONE), F16, (64, 16, 3)),
-    "sides that differ": (2, 16, 9, 16, 16, Geometry((2, 3), ONE, (1, 2), (3, 2)), F16, (64, 16, 3)),
-    "one offset": (2, 16, 8, 16, 16, Geometry((1, 1), ONE, NONE, ONE), F16, (64, 16, 1)),
-    "5x5": (2, 16, 8, 8, 16, Geometry((5, 5), ONE, (2, 2), ONE), F16, (64, 16, 1)),
+    "padding": (2, 16, 8, 8, 16, Geometry((3, 3), ONE, ONE, ONE), F16, (64, 16, 3, 64)),
+    "bfloat16, one offset at a time": (2, 16, 8, 8, 24, Geometry((3, 3), ONE, ONE, ONE), BF16, (64, 16, 1, 64)),
+    "rows and channels past the last tile": (2, 40, 8, 8, 72, Geometry((3, 3), ONE, ONE, ONE), F16, (64, 32, 3, 64)),
+    "several steps, no padding": (2, 16, 10, 18, 16, Geometry((3, 3), ONE, NONE, ONE), F16, (64, 16, 3, 64)),
+    "sides that differ": (2, 16, 9, 16, 16, Geometry((2, 3), ONE, (1, 2), (3, 2)), F16, (64, 16, 3, 128)),
+    "one offset": (2, 16, 8, 16, 16, Geometry((1, 1), ONE, NONE, ONE), F16, (64, 16, 1, 128)),
+    "5x5": (2, 16, 8, 8, 16, Geometry((5, 5), ONE, (2, 2), ONE), F16, (64, 16, 1, 64)),
 }
 # name: examples, channels, height, width, outputs, geometry, type.
 GRAMS = {
@@ -203,17 +203,29 @@ def _half_precision_case(examples, channels, height, width, outputs, geometry, d
 def _cutouts_error(*case):
     from tacit.gradients.kernels import half_launch
 
-    *sizes, (rows, columns, taps) = case
+    *sizes, (rows, columns, taps, positions) = case
     (x, grad), geometry = _half_precision_case(*sizes), sizes[5]
-    assert half_launch.cutouts_fit(x, grad, geometry)
-    table = half_launch._CUTOUTS
-    half_launch._CUTOUTS = (half_launch.Cutout(rows, columns, taps, 64, 4, 3),)
-    norms, norm = (half_launch.cutout_norms(x, grad, geometry, views) for views in (1, len(x)))
-    half_launch._CUTOUTS = table
-    expected = twins.convolution_products(x.double(), grad.double(), geometry, torch.float64)
+    assert fitting.cutouts_fit(x, grad, geometry)
+    assert fitting.are_aligned(x, grad)
+    tables = half_launch._PRODUCTS, half_launch._SUMS
+    cutout = half_launch.Cutout(rows, columns, positions, 4, 3, taps=taps, programs=3)
+    half_launch._PRODUCTS, half_launch._SUMS = (cutout,), (dataclasses.replace(cutout, taps=1),)
+    norms, norm = (half_launch.cutout_products(x, grad, geometry, out_dtype=None, views=v) for v in (1, len(x)))
+    written, together = (half_launch.cutout_products(x, grad, geometry, out_dtype=F32, views=v) for v in (1, len(x)))
+    weights = _random(len(x), seed=2).float()
+    total = half_launch.cutout_sum(x, grad, weights, geometry)
+    half_launch._PRODUCTS, half_launch._SUMS = tables
+    expected = twins.convolution_products(x.double(), grad.double(), geometry, torch.float64, by_offset=True)
+    by_channel = twins.convolution_products(x.double(), grad.double(), geometry, torch.float64)
+    weighted = (by_channel * weights.double()[:, None, None]).sum(0).view(total.shape)
+    assert total.is_contiguous()
     return max(
         _error(norms[:, None], twins.convolution_norms(x.double(), grad.double(), geometry)[:, None]),
         _error(norm[:, None], expected.sum(0).square().sum()[None, None]),
+        _error(written, expected),
+        _error(together, expected.sum(0, keepdim=True)),
+        _error(total[None], weighted[None]),
+        _error(twins.convolution_sum(x, grad, weights, geometry)[None], weighted[None]),
     )
 
 
@@ -221,7 +233,7 @@ def _grams_error(*case):
     from tacit.gradients.kernels import half_launch
 
     (x, grad), geometry = _half_precision_case(*case), case[5]
-    assert half_launch.grams_fit(x, grad)
+    assert fitting.grams_fit(x, grad)
     found = half_launch.patch_grams(x, grad, geometry)
     expected = twins.patch_grams(x, grad, geometry)
     norms = twins.convolution_norms(x.double(), grad.double(), geometry)
@@ -329,9 +341,17 @@ def _non_finite_images():
     for spoilt in (x, grad):
         kept = spoilt[1].clone()
         spoilt[1] = torch.nan
-        for found in (half_launch.cutout_norms(x, grad, geometry, 1), half_launch.patch_grams(x, grad, geometry)[0]):
+        norms = half_launch.cutout_products(x, grad, geometry, out_dtype=None, views=1)
+        for found in (norms, half_launch.patch_grams(x, grad, geometry)[0]):
             assert not torch.isfinite(found[1])
             yield _error(found[[0, 2], None], expected[[0, 2], None])
+        weights = torch.tensor([0.5, 0.0, 2.0])
+        left_out = twins.convolution_sum(x[[0, 2]], grad[[0, 2]], weights[[0, 2]], geometry)
+        for total in (
+            half_launch.cutout_sum(x, grad, weights, geometry),
+            twins.convolution_sum(x, grad, weights, geometry),
+        ):
+            yield _error(total[None], left_out[None])
         spoilt[1] = kept
 
 

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from tacit.gradients.convolving import Geometry, patches, weight_gradient
-from tacit.gradients.kernels import weighted_rows, zero_rows_
+from tacit.gradients.kernels import Geometry as ImageGeometry
+from tacit.gradients.kernels import convolution_sum, cutouts_fit, weighted_rows, zero_rows_
 from tacit.gradients.rounding import TF32_BITS, operand_bits
 
 _MANY = 2**20  # numbers for which a kernel of our own reads rows faster than a compiler's
@@ -184,6 +185,22 @@ class Convolved:
     def tokens(self) -> int:
         return self.fold * self.grad.shape[2:].numel()
 
+    @property
+    def is_image(self) -> bool:
+        """Whether the kernels for images take it: two dimensions, and every output sees every channel."""
+        return len(self.geometry.stride) == 2 and self.geometry.groups == 1
+
+    @property
+    def as_image(self) -> ImageGeometry:
+        """The geometry as those kernels take it."""
+        numbers = (self.shape[2:], self.geometry.stride, self.geometry.padding, self.geometry.dilation)
+        return ImageGeometry(*((int(pair[0]), int(pair[1])) for pair in numbers))
+
+    @property
+    def is_cut_out(self) -> bool:
+        """Whether kernels for half precision form gradients and sum, which then multiply no rounded operands."""
+        return self.is_image and cutouts_fit(self.input, self.grad, self.as_image)
+
     def as_outer(self) -> Outer:
         """The same as outer products over patches, which are copied out."""
         grads = self.grad.reshape(self.examples, self.fold, self.geometry.groups, -1, self.grad.shape[2:].numel())
@@ -196,10 +213,13 @@ class Convolved:
 
     def weighted_sum(self, weights: Tensor, finite: Tensor | None = None) -> Tensor:
         """``sum_i weights[i] * gradient_i``: the weight gradient of the whole batch, with its smaller side scaled."""
-        values, grad = at_least_float32(self.input), at_least_float32(self.grad)
         if self.fold > 1:
             weights = weights.repeat_interleave(self.fold)
             finite = None if finite is None else finite.repeat_interleave(self.fold)
+        if self.is_cut_out:
+            scale = _chosen(_round_down(weights, torch.float32), finite)
+            return convolution_sum(self.input, self.grad, scale, *self.as_image)
+        values, grad = at_least_float32(self.input), at_least_float32(self.grad)
         if grad.numel() <= values.numel():
             values, grad = _cleared(values, finite), _scaled(grad, weights, finite)
         else:

@@ -149,9 +149,7 @@ def _measure_group(use: Outer) -> Measured:
 def _write_patches(use: Convolved) -> Direct:
     """One product an example over patches with the channels last."""
     rows = patches_by_offset(use.input, use.shape, use.geometry)
-    outputs, channels, *kernel = use.shape
-    grads = use.grad.flatten(2) @ rows
-    return Direct(grads, use.shape, ((outputs, *kernel, channels), (0, len(kernel) + 1, *range(1, len(kernel) + 1))))
+    return Direct(use.grad.flatten(2) @ rows, use.shape, _channels_last(use))
 
 
 def _write_grouped(use: Convolved) -> Direct:
@@ -169,7 +167,7 @@ def _measure_shifts(use: Convolved) -> Measured:
 
 def _measure_by_gram_kernel(use: Convolved) -> Measured:
     """Both Gram matrices in one kernel, which takes half precision: its products are exact."""
-    squared, *squares = patch_grams(use.input, use.grad, *_pairs(use))
+    squared, *squares = patch_grams(use.input, use.grad, *use.as_image)
     left, right = (
         Side(lengths, terms, blocked_sum_error(terms, GRAM_BLOCK))
         for lengths, terms in zip(squares, (use.shape[0], use.shape[1:].numel()), strict=True)
@@ -178,8 +176,9 @@ def _measure_by_gram_kernel(use: Convolved) -> Measured:
 
 
 def _later(use: Convolved) -> float:
-    """What rounding may do to the sum."""
-    return operand_error(use.input.dtype, convolution=True) + sum_error(use.tokens, use.input.dtype)
+    """What rounding may do to the sum: to its operands, unless they are taken as they are, and to what they add to."""
+    scaled = 0.0 if use.is_cut_out else operand_error(use.input.dtype, convolution=True)
+    return scaled + sum_error(use.tokens + 4, use.input.dtype)
 
 
 def _measure_tiles(use: Outer) -> Measured:
@@ -189,11 +188,13 @@ def _measure_tiles(use: Outer) -> Measured:
     lengths = [torch.linalg.vector_norm(side, dim=3, dtype=torch.float64) for side in (use.left, use.right)]
     size = (lengths[0] * lengths[1]).sum((1, 2))
     lost = _lost_in_subnormals(lengths[0], use.rows, lengths[1], use.columns, use.right.dtype).sum((1, 2))
-    return Measured(_raise_tiles(squared, size, use.tokens, use.right.dtype, lost=lost), use)
+    dtype = use.right.dtype
+    error = unscaled_error(dtype) + operand_error(dtype) + 2 * sum_error(use.tokens + 64, dtype)
+    return Measured(_raised(squared, error * size + lost), use)
 
 
 def _measure_convolution_tiles(use: Convolved) -> Measured:
-    squared = convolution_norms(use.input, use.grad, *_pairs(use), views=use.fold)
+    squared = convolution_norms(use.input, use.grad, *use.as_image, views=use.fold)
     rows, patches = (
         lengths.reshape(use.examples, -1)
         for lengths in (
@@ -202,8 +203,8 @@ def _measure_convolution_tiles(use: Convolved) -> Measured:
         )
     )
     lost = _lost_in_subnormals(rows, use.shape[0], patches, use.shape[1:].numel(), use.input.dtype).sum(1)
-    raised = _raise_tiles(squared, (rows * patches).sum(1), use.tokens, use.input.dtype, lost=lost, convolution=True)
-    return Measured(raised, use)
+    error = unscaled_error(use.input.dtype) + sum_error(use.tokens + 64, use.input.dtype) + _later(use)
+    return Measured(_raised(squared, error * (rows * patches).sum(1) + lost), use)
 
 
 def _lost_in_subnormals(
@@ -213,25 +214,22 @@ def _lost_in_subnormals(
     return subnormal_error(left_entries, dtype) * right + subnormal_error(right_entries, dtype) * left
 
 
-def _raise_tiles(
-    squared: Tensor, size: Tensor, tokens: int, dtype: torch.dtype, *, lost: Tensor, convolution: bool = False
-) -> Tensor:
-    """Rounding of the tiles, of the sum taken later, and of the lengths that ``size`` is made of."""
-    products = unscaled_error(dtype) + operand_error(dtype, convolution=convolution)
-    error = products + 2 * sum_error(tokens + 64, dtype)
-    return (squared.sqrt() + error * size + lost).square()
+def _raised(squared: Tensor, off: Tensor) -> Tensor:
+    """By what rounding of the tiles and of the sum taken later may do to the norm; lengths are off by 64 units."""
+    return (squared.sqrt() + off).square()
 
 
 def _write_by_kernel(use: Convolved) -> Direct:
-    """Per-example gradients from a kernel that gathers patches as it goes."""
-    products = convolution_products(use.input, use.grad, *_pairs(use), views=use.fold)
-    return Direct(products, use.shape)
+    """Per-example gradients from a kernel that gathers patches as it goes, with the channels last where it likes to."""
+    by_offset = use.is_cut_out
+    products = convolution_products(use.input, use.grad, *use.as_image, views=use.fold, by_offset=by_offset)
+    return Direct(products, use.shape, _channels_last(use) if by_offset else None)
 
 
-def _pairs(use: Convolved) -> tuple[tuple[int, int], ...]:
-    geometry = use.geometry
-    numbers = (use.shape[2:], geometry.stride, geometry.padding, geometry.dilation)
-    return tuple((int(pair[0]), int(pair[1])) for pair in numbers)
+def _channels_last(use: Convolved) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The `Direct.order` of gradients whose columns are offsets of the kernel and then channels."""
+    outputs, channels, *kernel = use.shape
+    return (outputs, *kernel, channels), (0, len(kernel) + 1, *range(1, len(kernel) + 1))
 
 
 def _measure_any_convolution(use: Convolved) -> Measured:
@@ -330,12 +328,11 @@ def ways_for(use: Contribution) -> dict[str, Way]:
     if isinstance(use, Direct):
         return {"written": Way(measure_written, lambda _: Cost(0, 0))}
     if isinstance(use, Convolved):
-        image = len(use.geometry.stride) == 2 and use.geometry.groups == 1
         if use.geometry.groups > 1 or use.fold > 1:
-            return ANY_CONVOLUTION_WAYS | IMAGE_KERNELS if image else ANY_CONVOLUTION_WAYS
-        if image and use.input.dtype in _HALF and use.tokens <= MOST_POSITIONS:
+            return ANY_CONVOLUTION_WAYS | IMAGE_KERNELS if use.is_image else ANY_CONVOLUTION_WAYS
+        if use.is_image and use.input.dtype in _HALF and use.tokens <= MOST_POSITIONS:
             return FEW_POSITIONS_WAYS
-        return IMAGE_WAYS if image else CONVOLUTION_WAYS
+        return IMAGE_WAYS if use.is_image else CONVOLUTION_WAYS
     if use.one_hot:
         return ONE_HOT_WAYS
     return ONE_TOKEN_WAYS if use.tokens == 1 else OUTER_WAYS

@@ -1,7 +1,7 @@
 """The geometry of a two-dimensional convolution, as the kernels and their twins need it."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
@@ -29,6 +29,10 @@ class Geometry:
                 raise InputError(
                     f"{name}={pair!r}: must be two whole numbers of at least {least}. Pass (height, width)."
                 )
+
+    def __iter__(self) -> Iterator[Pair]:
+        """The four pairs in order, as the operators take them."""
+        return iter((self.kernel_size, self.stride, self.padding, self.dilation))
 
     @classmethod
     def of(cls, numbers: Sequence[int]) -> "Geometry":

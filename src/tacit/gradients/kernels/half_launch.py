@@ -1,85 +1,87 @@
-"""Runs the kernels for convolutions in half precision, where operands are as they want them. Needs Triton.
+"""Runs the kernels for convolutions in half precision, where `fitting` says that they take the operands. Needs Triton.
 
-Nothing is copied: channels must be contiguous on both sides already, as tensor cores like them.
+Nothing is copied: channels are contiguous on both sides already, as tensor cores like them.
 """
 
 import dataclasses
-import functools
-import os
 
 import torch
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tacit.gradients.kernels import half_tiles
+from tacit.gradients.kernels.fitting import GRAM_BLOCK, INTERPRETED, MOST_POSITIONS
 from tacit.gradients.kernels.geometry import Geometry
-from tacit.gradients.kernels.operators import GRAM_BLOCK, MOST_POSITIONS
 from tacit.gradients.kernels.tuning import choose
 
-_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-_ALIGNED = 16  # bytes, of which a descriptor's strides are multiples
-_LARGEST = 2**31 - 1
-_HALF = (torch.float16, torch.bfloat16)
+_CANDIDATES = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Cutout:
-    """Rows and channels of a gradient that one program forms, neighbouring offsets, positions a step, and the rest."""
+    """How the work is cut up.
+
+    Attributes:
+        rows, channels: of a gradient, that one program forms.
+        positions: that it takes a step.
+        warps, stages: of a program.
+        taps: neighbouring offsets of the kernel that it forms together, one or three.
+        programs: for every processor of the GPU, where a sum is cut into parts.
+    """
 
     rows: int
     channels: int
-    taps: int
     positions: int
     warps: int
     stages: int
+    taps: int = 1
+    programs: int = 1
 
 
-# The fastest ones on an H200 for 16 to 256 channels. Shared memory holds stages of one cutout for each tap.
-_CUTOUTS = (
-    Cutout(128, 128, 1, 64, 8, 4),
-    Cutout(128, 128, 3, 64, 8, 3),
-    Cutout(128, 64, 3, 64, 4, 3),
-    Cutout(64, 128, 1, 64, 4, 3),
-    Cutout(64, 64, 3, 64, 4, 3),
-    Cutout(64, 64, 1, 64, 4, 4),
-    Cutout(64, 32, 3, 64, 4, 3),
-    Cutout(64, 16, 3, 64, 4, 3),
+# The fastest ones of an H200 for 16 to 256 channels. Shared memory holds stages of one box for each tap.
+_PRODUCTS = (
+    Cutout(128, 128, 64, 8, 3, taps=3),
+    Cutout(128, 128, 64, 8, 4),
+    Cutout(64, 128, 64, 4, 3),
+    Cutout(128, 64, 64, 4, 3, taps=3),
+    Cutout(64, 64, 64, 4, 4),
+    Cutout(64, 64, 64, 4, 3, taps=3),
+    Cutout(64, 32, 64, 4, 3, taps=3),
+    Cutout(64, 16, 64, 4, 3, taps=3),
+)
+_SUMS = (
+    Cutout(128, 128, 128, 8, 3),
+    Cutout(64, 128, 64, 4, 3, programs=2),
+    Cutout(128, 64, 64, 4, 4, programs=4),
+    Cutout(64, 128, 64, 4, 4, programs=4),
+    Cutout(64, 64, 128, 4, 3, programs=4),
+    Cutout(64, 64, 64, 4, 3, programs=4),
+    Cutout(64, 32, 64, 4, 3, programs=4),
+    Cutout(64, 16, 64, 4, 3, programs=4),
 )
 
 
-def cutouts_fit(x: Tensor, grad: Tensor, geometry: Geometry) -> bool:
-    """Whether `cutout_norms` takes these: rows of 8 to 64 positions in whole boxes, on hardware that cuts boxes out."""
-    width, positions = grad.shape[3], grad.shape[2] * grad.shape[3]
-    return (
-        _are_half_and_last(x, grad)
-        and geometry.stride == (1, 1)
-        and width in (8, 16, 32, 64)
-        and positions % 64 == 0
-        and min(x.shape[1], grad.shape[1]) >= 16
-        and grad.permute(0, 2, 3, 1).is_contiguous()
-        and all(_is_describable(tensor) for tensor in (x, grad))
-        and (_INTERPRETED or _cuts_out(x.device))
-    )
-
-
-def cutout_norms(x: Tensor, grad: Tensor, geometry: Geometry, views: int) -> Tensor:
-    """Squared norms of every example's weight gradient ``[B / views]``, in float64."""
+def cutout_products(
+    x: Tensor, grad: Tensor, geometry: Geometry, *, out_dtype: torch.dtype | None, views: int
+) -> Tensor:
+    """Per-example weight gradients ``[B, O, KH * KW * C]`` in ``out_dtype``; with None their squared norms."""
     examples, channels, rows = x.shape[0] // views, x.shape[1], grad.shape[1]
-    positions, width, (height, breadth) = grad.shape[2] * grad.shape[3], grad.shape[3], geometry.kernel_size
-    image, flat = x.permute(0, 2, 3, 1), grad.permute(0, 2, 3, 1).reshape(-1, rows)
+    writes, offsets = out_dtype is not None, geometry.offsets
 
     def launch(cutout: Cutout) -> Tensor:
-        channel_tiles, tap_groups = -(-channels // cutout.channels), height * breadth // cutout.taps
+        channel_tiles, tap_groups = -(-channels // cutout.channels), offsets // cutout.taps
         count = channel_tiles * tap_groups * -(-rows // cutout.rows)
-        out = torch.empty(examples, count, dtype=torch.float64, device=x.device)
-        half_tiles.cutout_norms_kernel[(examples * count,)](
-            _described(image, [1, cutout.positions // width, width, cutout.channels]),
-            _described(flat, [cutout.positions, cutout.rows]),
-            *(out, positions, count, channel_tiles, tap_groups, *geometry.padding, *geometry.dilation),
-            KW=breadth,
+        shape = (examples, rows, offsets * channels) if writes else (examples, count)
+        out = torch.empty(shape, dtype=out_dtype or torch.float64, device=x.device)
+        half_tiles.cutout_products_kernel[(examples * count,)](
+            *_described(x, grad, cutout),
+            *(out, _positions(grad), count, channel_tiles, tap_groups, *geometry.padding, *geometry.dilation),
+            *(rows, channels, offsets),
+            KW=geometry.kernel_size[1],
             TAPS=cutout.taps,
             VIEWS=views,
-            OW=width,
+            OW=grad.shape[3],
+            WRITE=writes,
             BM=cutout.rows,
             BC=cutout.channels,
             BT=cutout.positions,
@@ -88,19 +90,45 @@ def cutout_norms(x: Tensor, grad: Tensor, geometry: Geometry, views: int) -> Ten
         )
         return out
 
-    key = ("cutouts", x.device, x.dtype, geometry, x.shape[1:], rows, views)
-    return launch(choose(key, _cutouts_for(rows, channels, breadth), launch, can_time=not _INTERPRETED)).sum(1)
+    key = ("cutout products", x.device, x.dtype, out_dtype, geometry, x.shape[1:], rows, views)
+    out = launch(choose(key, _fitting(_PRODUCTS, x, grad, geometry), launch, can_time=not INTERPRETED))
+    return out if writes else out.sum(1)
 
 
-def grams_fit(x: Tensor, grad: Tensor) -> bool:
-    """Whether `patch_grams` takes these: few positions, channels contiguous on both sides."""
-    by_row = grad.shape[2] == 1 or grad.shape[3] == 1 or grad.stride(2) == grad.shape[3] * grad.stride(3)
-    return _are_half_and_last(x, grad) and by_row and grad.shape[2] * grad.shape[3] <= MOST_POSITIONS
+def cutout_sum(x: Tensor, grad: Tensor, weights: Tensor, geometry: Geometry) -> Tensor:
+    """``[O, C, KH, KW]`` in float32: the sum of every row's weight gradient times its weight."""
+    count, channels, rows = x.shape[0], x.shape[1], grad.shape[1]
+    positions, offsets = _positions(grad), geometry.offsets
+
+    def launch(cutout: Cutout) -> Tensor:
+        channel_tiles = -(-channels // cutout.channels)
+        tiles = channel_tiles * offsets * -(-rows // cutout.rows)
+        share = -(-count // max(1, cutout.programs * _processors(x.device) // tiles))
+        parts = torch.empty(-(-count // share), rows, *geometry.kernel_size, channels, device=x.device)
+        half_tiles.cutout_sums_kernel[(tiles * len(parts),)](
+            *_described(x, grad, cutout),
+            *(weights, parts, count, share, positions, tiles, channel_tiles, *geometry.padding, *geometry.dilation),
+            *(rows, channels, offsets),
+            KW=geometry.kernel_size[1],
+            OW=grad.shape[3],
+            STEPS=positions // cutout.positions,
+            BM=cutout.rows,
+            BC=cutout.channels,
+            BT=cutout.positions,
+            num_warps=cutout.warps,
+            num_stages=cutout.stages,
+        )
+        total = torch.empty(rows, channels, *geometry.kernel_size, device=x.device)
+        torch.sum(parts, 0, out=total.permute(0, 2, 3, 1))
+        return total
+
+    key = ("cutout sum", x.device, x.dtype, geometry, x.shape, rows)
+    return launch(choose(key, _fitting(_SUMS, x, grad, geometry), launch, can_time=not INTERPRETED))
 
 
 def patch_grams(x: Tensor, grad: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor, Tensor]:
     """Squared norms ``[B]`` in float64, and squared lengths of output gradients and patches, ``[B, positions]``."""
-    examples, positions = x.shape[0], grad.shape[2] * grad.shape[3]
+    examples, positions = x.shape[0], _positions(grad)
     squared = torch.empty(examples, dtype=torch.float64, device=x.device)
     lefts, rights = (torch.empty(examples, positions, device=x.device) for _ in range(2))
     along = grad.stride(3) if grad.shape[3] > 1 else grad.stride(2)
@@ -121,31 +149,32 @@ def patch_grams(x: Tensor, grad: Tensor, geometry: Geometry) -> tuple[Tensor, Te
     return squared, lefts, rights
 
 
-def _cutouts_for(rows: int, channels: int, breadth: int) -> list[Cutout]:
-    """Those that the gradient fills; an offset's neighbours are taken with it where a kernel's rows hold three."""
-    most_rows, most_channels = (max(low, 1 << (n - 1).bit_length()) for low, n in ((64, rows), (16, channels)))
-    fitting = [cutout for cutout in _CUTOUTS if cutout.rows <= most_rows and cutout.channels <= most_channels]
-    return [dataclasses.replace(cutout, taps=cutout.taps if breadth == 3 else 1) for cutout in fitting][:4]
+def _fitting(table: tuple[Cutout, ...], x: Tensor, grad: Tensor, geometry: Geometry) -> list[Cutout]:
+    """The first few that the gradient fills; neighbours are taken together where a kernel's rows hold three."""
+    positions, width = _positions(grad), grad.shape[3]
+    most_rows, most_channels = (1 << (size - 1).bit_length() for size in (max(64, grad.shape[1]), x.shape[1]))
+    fitting = [
+        dataclasses.replace(each, taps=each.taps if geometry.kernel_size[1] == 3 else 1)
+        for each in table
+        if each.rows <= most_rows and each.channels <= most_channels
+        if positions % each.positions == 0 and each.positions % width == 0
+    ]
+    return fitting[:_CANDIDATES]
 
 
-def _are_half_and_last(x: Tensor, grad: Tensor) -> bool:
-    return (
-        x.dtype in _HALF
-        and x.dtype == grad.dtype
-        and all(each.numel() > 0 and each.stride(1) == 1 and each.numel() <= _LARGEST for each in (x, grad))
-    )
+def _described(x: Tensor, grad: Tensor, cutout: Cutout) -> tuple[TensorDescriptor, TensorDescriptor]:
+    """Both with the channels last: the input in boxes of whole output rows, the gradient as one long matrix."""
+    width = grad.shape[3]
+    image, flat = x.permute(0, 2, 3, 1), grad.permute(0, 2, 3, 1).reshape(-1, grad.shape[1])
+    blocks = ([1, cutout.positions // width, width, cutout.channels], [cutout.positions, cutout.rows])
+    pairs = zip((image, flat), blocks, strict=True)
+    described = (TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), block) for tensor, block in pairs)
+    return next(described), next(described)
 
 
-def _is_describable(tensor: Tensor) -> bool:
-    size = tensor.element_size()
-    others = (stride for dim, stride in enumerate(tensor.stride()) if dim != 1)
-    return tensor.data_ptr() % _ALIGNED == 0 and all(stride * size % _ALIGNED == 0 for stride in others)
+def _positions(grad: Tensor) -> int:
+    return grad.shape[2] * grad.shape[3]
 
 
-def _described(tensor: Tensor, block: list[int]) -> TensorDescriptor:
-    return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), block)
-
-
-@functools.cache
-def _cuts_out(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) >= (9, 0)
+def _processors(device: torch.device) -> int:
+    return 4 if INTERPRETED else torch.cuda.get_device_properties(device).multi_processor_count

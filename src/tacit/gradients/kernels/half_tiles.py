@@ -2,8 +2,8 @@
 # ruff: noqa: PLR0913 (a kernel takes every size and stride by itself)
 """Triton kernels for convolutions in half precision, whose channels are contiguous. See `tiles` for the others.
 
-Both find the norm of an example's gradient without writing it: `cutout_norms_kernel` forms it tile by tile, from boxes
-of the input that the memory's own hardware cuts out; `patch_grams_kernel` never forms it, where positions are few.
+Gradients are formed tile by tile, of every example or as one weighted sum, from boxes of the input that the memory's
+own hardware cuts out; `patch_grams_kernel` finds their norms without forming them, where positions are few.
 """
 
 import triton
@@ -13,15 +13,16 @@ from tacit.gradients.kernels.tiles import squared_sum
 
 
 @triton.jit
-def cutout_norms_kernel(
-    x, grad, out, positions, tiles, channel_tiles, tap_groups, pad_h, pad_w, dilation_h, dilation_w,
-    KW: tl.constexpr, TAPS: tl.constexpr, VIEWS: tl.constexpr, OW: tl.constexpr,
+def cutout_products_kernel(
+    x, grad, out, positions, tiles, channel_tiles, tap_groups, pad_h, pad_w, dilation_h, dilation_w, M, C, offsets,
+    KW: tl.constexpr, TAPS: tl.constexpr, VIEWS: tl.constexpr, OW: tl.constexpr, WRITE: tl.constexpr,
     BM: tl.constexpr, BC: tl.constexpr, BT: tl.constexpr,
 ):  # fmt: skip
-    """Squared sum of BM rows of one example's gradient, BC channels and TAPS neighbouring offsets of the kernel.
+    """BM rows of one example's gradient, BC channels and TAPS neighbouring offsets of the kernel, added up over the
+    example's VIEWS consecutive rows of x: written to [B, M, offsets, C] where WRITE, else squared and summed.
 
-    ``x`` describes [B, H, W, C] in boxes of whole output rows, shifted by the offset; what lies outside is zero, which
-    is the padding. ``grad`` describes [B * positions, M]. Both are read for an example's VIEWS consecutive rows.
+    ``x`` describes [rows, H, W, C] in boxes of whole output rows, shifted by the offset; what lies outside is zero,
+    which is the padding. ``grad`` describes [rows * positions, M].
     """
     tl.static_assert(TAPS == 1 or TAPS == 3)
     program = tl.program_id(0)
@@ -44,10 +45,62 @@ def cutout_norms_kernel(
         if TAPS == 3:
             second = tl.dot(a, x.load([row, above, w + dilation_w, c]).reshape(BT, BC), second)
             third = tl.dot(a, x.load([row, above, w + 2 * dilation_w, c]).reshape(BT, BC), third)
-    total = squared_sum(first, False)
-    if TAPS == 3:
-        total += squared_sum(second, False) + squared_sum(third, False)
-    tl.store(out + program, total)
+    if WRITE:
+        store_tile(out, first, example, m, tap, c, M, C, offsets)
+        if TAPS == 3:
+            store_tile(out, second, example, m, tap + 1, c, M, C, offsets)
+            store_tile(out, third, example, m, tap + 2, c, M, C, offsets)
+    else:
+        total = squared_sum(first, False)
+        if TAPS == 3:
+            total += squared_sum(second, False) + squared_sum(third, False)
+        tl.store(out + program, total)
+
+
+@triton.jit
+def cutout_sums_kernel(
+    x, grad, weights, out, rows, share, positions, tiles, channel_tiles, pad_h, pad_w, dilation_h, dilation_w,
+    M, C, offsets,
+    KW: tl.constexpr, OW: tl.constexpr, STEPS: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr, BT: tl.constexpr,
+):  # fmt: skip
+    """The same of one offset, times the row's weight, added up over ``share`` rows of x and written to
+    [parts, M, offsets, C]. A row is multiplied by its weight after its products are added up, so that no operand is
+    rounded; one of weight zero adds nothing, whatever is in it.
+    """
+    program = tl.program_id(0)
+    part = program // tiles
+    tile = program % tiles
+    c = (tile % channel_tiles) * BC
+    tap = (tile // channel_tiles) % offsets
+    m = tile // channel_tiles // offsets * BM
+    h = (tap // KW) * dilation_h - pad_h
+    w = (tap % KW) * dilation_w - pad_w
+    total = tl.zeros((BM, BC), tl.float32)
+    last = tl.minimum((part + 1) * share, rows)
+    if STEPS == 1:
+        for row in range(part * share, last):
+            a = tl.trans(grad.load([row * positions, m]))
+            own = tl.dot(a, x.load([row, h, w, c]).reshape(BT, BC))
+            weight = tl.load(weights + row)
+            total += tl.where(weight != 0, own * weight, 0.0)
+    else:
+        for row in tl.range(part * share, last, flatten=True):
+            own = tl.zeros((BM, BC), tl.float32)
+            for step in range(0, STEPS):
+                a = tl.trans(grad.load([row * positions + step * BT, m]))
+                own = tl.dot(a, x.load([row, step * (BT // OW) + h, w, c]).reshape(BT, BC), own)
+            weight = tl.load(weights + row)
+            total += tl.where(weight != 0, own * weight, 0.0)
+    store_tile(out, total, part, m, tap, c, M, C, offsets)
+
+
+@triton.jit
+def store_tile(out, tile, group, m, tap, c, M, C, offsets):
+    """A tile of one offset to its place in [groups, M, offsets, C]."""
+    row = m + tl.arange(0, tile.shape[0])
+    column = c + tl.arange(0, tile.shape[1])
+    at = out + (group.to(tl.int64) * M + row[:, None]) * offsets * C + tap * C + column[None, :]
+    tl.store(at, tile.to(out.dtype.element_ty), mask=(row < M)[:, None] & (column < C)[None, :])
 
 
 @triton.jit

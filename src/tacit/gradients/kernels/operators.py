@@ -18,19 +18,15 @@ of itself and a sum up to a whole unit in the last place a term, twice what roun
 out small on average. Whoever clips by these norms has to add that first.
 """
 
-import functools
 import importlib
-import importlib.util
 
 import torch
 from torch import Tensor
 
 from tacit.core.errors import InputError, UnsupportedError
 from tacit.gradients.kernels import twins
+from tacit.gradients.kernels.fitting import are_aligned, cutouts_fit, grams_fit, triton_is_installed
 from tacit.gradients.kernels.geometry import Geometry, Pair
-
-GRAM_BLOCK = 64  # terms of a dot product that the matrix units add up by themselves in `patch_grams`
-MOST_POSITIONS = 128  # of which `patch_grams` holds all pairs twice
 
 _PRECISIONS = ("ieee", "tf32")
 
@@ -135,6 +131,35 @@ def patch_grams(
     return squared, lefts, rights
 
 
+def convolution_sum(
+    x: Tensor,
+    grad: Tensor,
+    weights: Tensor,
+    kernel_size: Pair,
+    stride: Pair = (1, 1),
+    padding: Pair = (0, 0),
+    dilation: Pair = (1, 1),
+) -> Tensor:
+    """The weight gradients of all rows of x, each times its weight, added up: ``[O, C, KH, KW]`` in float32.
+
+    For half precision, whose products are exact. A row's products are added up in float32 before they are multiplied by
+    the weight, so that no operand is rounded. The kernel takes what `fitting.cutouts_fit` says; the twin, in its place,
+    computes in float64.
+
+    Args:
+        x, grad, kernel_size, stride, padding, dilation: as in `convolution_products`.
+        weights: ``[B]`` of float32. A row of weight zero adds nothing, NaN and infinity included.
+    """
+    geometry = _check_convolution(x, grad, Geometry(kernel_size, stride, padding, dilation), 1)
+    if weights.shape != x.shape[:1] or weights.dtype != torch.float32 or weights.device != x.device:
+        raise InputError(
+            f"weights={list(weights.shape)} of {weights.dtype} on {weights.device}: must be [{len(x)}] of float32 on "
+            f"{x.device}. Pass one weight for each row of x."
+        )
+    total: Tensor = torch.ops.tacit.convolution_sum(x, grad, weights, geometry.numbers)
+    return total
+
+
 def zero_rows_(values: Tensor, keep: Tensor) -> Tensor:
     """Sets ``values[i] = 0`` in place where ``keep[i]`` is false, NaN and infinity included; returns ``values``.
 
@@ -212,15 +237,20 @@ def _convolution_products(
     by_offset: bool,
     views: int,
 ) -> Tensor:
+    form = Geometry.of(geometry)
     if _use_triton(x):
+        products: Tensor
+        if by_offset and _are_cut_out(x, grad, form):
+            half_launch = importlib.import_module("tacit.gradients.kernels.half_launch")
+            products = half_launch.cutout_products(x, grad, form, out_dtype=out_dtype, views=views)
+            return products
         launch = importlib.import_module("tacit.gradients.kernels.launch")
         if launch.fits(x, grad):
-            products: Tensor = launch.convolution(
-                x, grad, Geometry.of(geometry), input_precision, out_dtype=out_dtype, by_offset=by_offset, views=views
+            products = launch.convolution(
+                x, grad, form, input_precision, out_dtype=out_dtype, by_offset=by_offset, views=views
             )
             return products
-    found = twins.convolution_products(x, grad, Geometry.of(geometry), out_dtype, by_offset=by_offset, views=views)
-    return found.contiguous()
+    return twins.convolution_products(x, grad, form, out_dtype, by_offset=by_offset, views=views).contiguous()
 
 
 @torch.library.custom_op("tacit::convolution_norms", mutates_args=())
@@ -228,9 +258,9 @@ def _convolution_norms(x: Tensor, grad: Tensor, geometry: list[int], input_preci
     form = Geometry.of(geometry)
     if _use_triton(x):
         norms: Tensor
-        half_launch = importlib.import_module("tacit.gradients.kernels.half_launch")
-        if half_launch.cutouts_fit(x, grad, form):
-            norms = half_launch.cutout_norms(x, grad, form, views)
+        if _are_cut_out(x, grad, form):
+            half_launch = importlib.import_module("tacit.gradients.kernels.half_launch")
+            norms = half_launch.cutout_products(x, grad, form, out_dtype=None, views=views)
             return norms
         launch = importlib.import_module("tacit.gradients.kernels.launch")
         if launch.fits(x, grad):
@@ -241,12 +271,21 @@ def _convolution_norms(x: Tensor, grad: Tensor, geometry: list[int], input_preci
 
 @torch.library.custom_op("tacit::patch_grams", mutates_args=())
 def _patch_grams(x: Tensor, grad: Tensor, geometry: list[int]) -> tuple[Tensor, Tensor, Tensor]:
-    if _use_triton(x):
+    if _use_triton(x) and grams_fit(x, grad):
         half_launch = importlib.import_module("tacit.gradients.kernels.half_launch")
-        if half_launch.grams_fit(x, grad):
-            found: tuple[Tensor, Tensor, Tensor] = half_launch.patch_grams(x, grad, Geometry.of(geometry))
-            return found
+        found: tuple[Tensor, Tensor, Tensor] = half_launch.patch_grams(x, grad, Geometry.of(geometry))
+        return found
     return twins.patch_grams(x, grad, Geometry.of(geometry))
+
+
+@torch.library.custom_op("tacit::convolution_sum", mutates_args=())
+def _convolution_sum(x: Tensor, grad: Tensor, weights: Tensor, geometry: list[int]) -> Tensor:
+    form = Geometry.of(geometry)
+    if _use_triton(x) and _are_cut_out(x, grad, form):
+        half_launch = importlib.import_module("tacit.gradients.kernels.half_launch")
+        total: Tensor = half_launch.cutout_sum(x, grad, weights.contiguous(), form)
+        return total
+    return twins.convolution_sum(x, grad, weights, form)
 
 
 @torch.library.custom_op("tacit::zero_rows_", mutates_args=("values",))
@@ -303,6 +342,11 @@ def _(x: Tensor, grad: Tensor, geometry: list[int]) -> tuple[Tensor, Tensor, Ten
     return x.new_empty(examples, dtype=torch.float64), lefts, rights
 
 
+@_convolution_sum.register_fake
+def _(x: Tensor, grad: Tensor, weights: Tensor, geometry: list[int]) -> Tensor:
+    return weights.new_empty(grad.shape[1], x.shape[1], *Geometry.of(geometry).kernel_size)
+
+
 @_weighted_rows.register_fake
 def _(rows: Tensor, weights: Tensor, keep: Tensor | None) -> Tensor:
     return weights.new_empty(rows.shape[1])
@@ -313,14 +357,12 @@ def _(values: Tensor, keep: Tensor) -> None:
     return None
 
 
-@functools.cache
-def triton_is_installed() -> bool:
-    """Whether Triton can be imported here, with or without a GPU."""
-    return importlib.util.find_spec("triton") is not None
-
-
 def _use_triton(tensor: Tensor) -> bool:
     return tensor.is_cuda and triton_is_installed()
+
+
+def _are_cut_out(x: Tensor, grad: Tensor, geometry: Geometry) -> bool:
+    return cutouts_fit(x, grad, geometry) and are_aligned(x, grad)
 
 
 def _precision(input_precision: str | None) -> str:

@@ -6,6 +6,7 @@ Half-precision operands are widened to float32 before they are multiplied, as th
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.grad import conv2d_weight
 
 from tacit.gradients.kernels.geometry import Geometry
 
@@ -59,6 +60,21 @@ def patch_grams(x: Tensor, grad: Tensor, geometry: Geometry) -> tuple[Tensor, Te
     left, right = (side.transpose(1, 2) @ side for side in (grad.double().flatten(2), patches))
     lefts, rights = (gram.diagonal(dim1=1, dim2=2).float().contiguous() for gram in (left, right))
     return (left * right).sum((1, 2)), lefts, rights
+
+
+def convolution_sum(x: Tensor, grad: Tensor, weights: Tensor, geometry: Geometry) -> Tensor:
+    """``sum_i weights[i] products_i`` over the rows of x whose weight is not zero, ``[O, C, KH, KW]``, in float64."""
+    counted = (weights != 0)[:, None, None, None]
+    x, grad = (torch.where(counted, side.double(), 0.0) for side in (x, grad))
+    total: Tensor = conv2d_weight(  # type: ignore[no-untyped-call]
+        x,
+        [grad.shape[1], x.shape[1], *geometry.kernel_size],
+        grad * weights.double()[:, None, None, None],
+        geometry.stride,
+        geometry.padding,
+        geometry.dilation,
+    )
+    return total.to(weights.dtype).contiguous()
 
 
 def zero_rows_(values: Tensor, keep: Tensor) -> None:

@@ -1,0 +1,71 @@
+"""Which operands the kernels for convolutions in half precision take, by what a trace knows of them too."""
+
+import functools
+import importlib.util
+import os
+
+import torch
+from torch import Tensor
+
+from tacit.gradients.kernels.geometry import Geometry
+
+GRAM_BLOCK = 64  # terms of a dot product that the matrix units add up by themselves in `patch_grams`
+MOST_POSITIONS = 128  # of which `patch_grams` holds all pairs twice
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+_STEP = 64  # positions at a time
+_WIDTHS = (8, 16, 32, 64)  # of rows, of which a step has some
+_FEWEST_CHANNELS = 16  # that the matrix units take
+_ALIGNED = 16  # bytes, of which the hardware that cuts boxes out wants all strides to be multiples
+_LARGEST = 2**31 - 1
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def cutouts_fit(x: Tensor, grad: Tensor, geometry: Geometry) -> bool:
+    """Whether gradients may be formed from boxes of the input: rows of 8 to 64 positions that fill whole steps,
+    channels contiguous on both sides, stride 1, on hardware that cuts boxes out.
+    """
+    return (
+        (INTERPRETED or _cuts_out(x.device))
+        and _are_half_and_last(x, grad)
+        and geometry.stride == (1, 1)
+        and grad.shape[3] in _WIDTHS
+        and grad.shape[2] * grad.shape[3] % _STEP == 0
+        and min(x.shape[1], grad.shape[1]) >= _FEWEST_CHANNELS
+        and grad.is_contiguous(memory_format=torch.channels_last)
+        and all(stride * each.element_size() % _ALIGNED == 0 for each in (x, grad) for stride in _others(each))
+    )
+
+
+def are_aligned(*tensors: Tensor) -> bool:
+    """Whether they begin where that hardware can begin, which no trace knows."""
+    return all(tensor.data_ptr() % _ALIGNED == 0 for tensor in tensors)
+
+
+def grams_fit(x: Tensor, grad: Tensor) -> bool:
+    """Whether one kernel may take both Gram matrices: few positions, channels contiguous on both sides."""
+    by_row = grad.shape[2] == 1 or grad.shape[3] == 1 or grad.stride(2) == grad.shape[3] * grad.stride(3)
+    return _are_half_and_last(x, grad) and by_row and grad.shape[2] * grad.shape[3] <= MOST_POSITIONS
+
+
+@functools.cache
+def triton_is_installed() -> bool:
+    """Whether Triton can be imported here, with or without a GPU."""
+    return importlib.util.find_spec("triton") is not None
+
+
+def _are_half_and_last(x: Tensor, grad: Tensor) -> bool:
+    return (
+        x.dtype in _HALF
+        and x.dtype == grad.dtype
+        and all(0 < each.numel() <= _LARGEST and each.stride(1) == 1 for each in (x, grad))
+    )
+
+
+def _others(tensor: Tensor) -> list[int]:
+    return [stride for dim, stride in enumerate(tensor.stride()) if dim != 1]
+
+
+@functools.cache
+def _cuts_out(device: torch.device) -> bool:
+    return device.type == "cuda" and triton_is_installed() and torch.cuda.get_device_capability(device) >= (9, 0)
