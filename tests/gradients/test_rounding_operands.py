@@ -4,18 +4,27 @@ The cut is emulated, since a CPU may keep all bits.
 """
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 
 import pytest
 import torch
 from rounding_cases import cancelling, cancelling_image, uneven_image
-from rounding_checks import FLOAT64_ROUNDING, SHARES, matmul_precision, outer, random_tokens
+from rounding_checks import FLOAT64_ROUNDING, SHARES, image, matmul_precision, outer, random_tokens
 from torch import Tensor
 
 from tacit.gradients import gram_norms, ways
 from tacit.gradients.contributions import Contribution, Convolved, Outer
 from tacit.gradients.convolving import weight_gradient
-from tacit.gradients.rounding import convolution_bits, operand_bits, operand_error, subnormal_error, sum_error
+from tacit.gradients.rounding import (
+    blocked_sum_error,
+    convolution_bits,
+    operand_bits,
+    operand_error,
+    subnormal_error,
+    sum_error,
+    unscaled_error,
+)
 from tacit.gradients.ways import ways_for
 
 
@@ -120,10 +129,69 @@ def test_planted_a_bound_for_fewer_cut_bits_is_rejected(monkeypatch):
         use = CUT_CASES[name](11)
         check_cut(use, "high", 11, monkeypatch)
         with monkeypatch.context() as patch:
-            for module in (ways, gram_norms):
-                patch.setattr(module, "operand_error", lambda dtype, convolution=False: 2.0**-22)
+            for module, name in ((ways, "operand_error"), (ways, "unscaled_error"), (gram_norms, "operand_error")):
+                patch.setattr(module, name, lambda dtype, convolution=False: 2.0**-22)
             with pytest.raises(AssertionError):
                 check_cut(use, "high", 11, monkeypatch)
+
+
+def two_positions_that_nearly_cancel(dtype: torch.dtype, seed: int) -> Convolved:
+    """One number against another of nearly its size; scaled, they lose different parts of themselves."""
+    torch.manual_seed(seed)
+    first = 1 + torch.rand(1)
+    pair = torch.stack([first, -first * (1 + 2.0**-7)]).to(dtype).view(1, 1, 1, 2)
+    return image(torch.ones(1, 1, 1, 2, dtype=dtype), pair, 1)
+
+
+def check_scaled_operands_alone(dtype: torch.dtype, bits: int) -> None:
+    """In half precision the operand that is not scaled has few bits already, and products for the norm are exact."""
+    uses = [two_positions_that_nearly_cancel(dtype, seed) for seed in range(20)]
+    for use, name in itertools.product(uses, ("gram", "gram-kernel", "tile")):
+        values, grads = use.input.double(), use.grad.float()
+        norm = float(ways_for(use)[name].measure(use).squared.sqrt())
+        for share in torch.linspace(0.3, 0.99, 40).tolist():
+            scaled = cut(grads * torch.tensor(share * (1 - 2.0**-21)), bits).double()
+            added = weight_gradient(values, scaled, use.shape, use.geometry).norm()
+            assert float(added) <= norm * share * FLOAT64_ROUNDING, (name, share)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_in_half_precision_the_bound_covers_the_scaled_operand(dtype, monkeypatch):
+    with matmul_precision("high"):
+        assert operand_error(dtype) == operand_error(dtype, convolution=True) == 2.0**-10
+        assert unscaled_error(dtype) == 0
+        check_scaled_operands_alone(dtype, 11)
+        monkeypatch.setattr(ways, "operand_error", lambda dtype, convolution=False: 2.0**-12)  # planted
+        with pytest.raises(AssertionError):
+            check_scaled_operands_alone(dtype, 11)
+
+
+def test_float16_is_cut_where_units_keep_fewer_bits_than_it_has():
+    with matmul_precision("medium"):
+        assert operand_error(torch.float16) == unscaled_error(torch.float16) > 2.0**-7
+        assert operand_error(torch.bfloat16) == 2.0**-7
+        assert unscaled_error(torch.bfloat16) == 0
+
+
+def test_blocked_sum_error_covers_blocks_whose_sums_are_cut():
+    torch.manual_seed(0)
+    for terms, block in ((1, 64), (64, 64), (65, 64), (300, 16), (2304, 64)):
+        values = torch.rand(50, terms)
+        total = torch.zeros(50)
+        for start in range(0, terms, block):
+            part = torch.zeros(50)
+            for i in range(start, min(start + block, terms)):
+                part = toward_zero(part.double() + values[:, i].double())
+            total += part
+        error = (total.double() / values.double().sum(1) - 1).abs().max()
+        assert float(error) <= blocked_sum_error(terms, block) < 200 * max(float(error), 2.0**-24)
+    assert blocked_sum_error(2304, 64) < sum_error(2304, torch.bfloat16) / 20
+
+
+def toward_zero(values: Tensor) -> Tensor:
+    """Float32 numbers no larger in size than these."""
+    near = values.float()
+    return torch.where(near.double().abs() > values.abs(), torch.nextafter(near, torch.zeros(())), near)
 
 
 def test_operand_error_covers_cutting_and_rounding_of_both_operands():

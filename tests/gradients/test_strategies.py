@@ -47,10 +47,11 @@ def a_use(tokens: int = 8, dtype: torch.dtype = torch.float32) -> Outer:
     return Outer(torch.randn(3, 1, tokens, 6).to(dtype), torch.randn(3, 1, tokens, 5).to(dtype), torch.Size((6, 5)))
 
 
-def an_image(groups: int = 1) -> Convolved:
+def an_image(groups: int = 1, dtype: torch.dtype = torch.float32) -> Convolved:
     torch.manual_seed(0)
     shape, geometry = torch.Size((4, 3, 3, 3)), Geometry((1, 1), (0, 0), (1, 1), groups)
-    return Convolved(torch.randn(3, 3 * groups, 6, 6), torch.randn(3, 4, 4, 4), shape, geometry, 3)
+    sides = torch.randn(3, 3 * groups, 6, 6), torch.randn(3, 4, 4, 4)
+    return Convolved(*(side.to(dtype) for side in sides), shape, geometry, 3)
 
 
 def watch(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -82,6 +83,7 @@ def test_an_unknown_strategy_is_refused_by_name():
 def test_a_forced_strategy_is_neither_timed_nor_remembered(name, cache, worth_timing, monkeypatch):
     monkeypatch.setattr(strategies, "_fastest", lambda use, ways: pytest.fail("timed"))
     others = {"group": some_tokens(), "product": one_token(), "patches": an_image(groups=2)}
+    others["gram-kernel"] = an_image(dtype=torch.bfloat16)
     use = others.get(name, an_image())
     assert name in ways.ways_for(use)
     Strategies(name).measure(use)

@@ -67,13 +67,13 @@ def operand_error(dtype: torch.dtype, *, convolution: bool = False) -> float:
         return 2.0**-52
     bits = convolution_bits() if convolution else operand_bits()
     unit = 2.0 ** (1 - bits)
-    cut = unit if _HALF_BITS.get(dtype, 24) <= bits else 2 * unit + unit * unit
+    cut = unit if _HALF_BITS.get(dtype, math.inf) <= bits else 2 * unit + unit * unit
     return max(cut, _TWO_HALVES) if dtype == torch.bfloat16 else cut
 
 
 def unscaled_error(dtype: torch.dtype) -> float:
     """The same of a product of two operands as they are: none in half precision, whose products float32 holds."""
-    return 0.0 if _HALF_BITS.get(dtype, 24) <= operand_bits() and dtype in _HALF_BITS else operand_error(dtype)
+    return 0.0 if _HALF_BITS.get(dtype, math.inf) <= operand_bits() else operand_error(dtype)
 
 
 def sum_error(terms: int, dtype: torch.dtype) -> float:
