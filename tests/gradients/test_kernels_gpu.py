@@ -23,7 +23,8 @@ SHAPES = {
     "fewest channels": (9, 16, 32, 64, 3),
     "sizes that fill no tile": (7, 72, 16, 200, 3),
     "one offset": (9, 64, 16, 128, 1),
-    "25 offsets": (9, 64, 8, 64, 5),
+    "25 offsets, a margin on the right": (9, 64, 12, 64, 5),
+    "a margin on both sides": (9, 64, 7, 64, 3),
 }
 
 

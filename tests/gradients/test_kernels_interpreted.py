@@ -91,6 +91,8 @@ CUTOUTS = {
     "rows and channels past the last tile": (2, 40, 8, 8, 72, Geometry((3, 3), ONE, ONE, ONE), F16, (64, 32, 3, 64)),
     "several steps, no padding": (2, 16, 10, 18, 16, Geometry((3, 3), ONE, NONE, ONE), F16, (64, 16, 3, 64)),
     "sides that differ": (2, 16, 9, 16, 16, Geometry((2, 3), ONE, (1, 2), (3, 2)), F16, (64, 16, 3, 128)),
+    "a margin on the right": (2, 16, 12, 12, 16, Geometry((5, 5), ONE, (2, 2), ONE), F16, (64, 16, 1, 64)),
+    "a margin on both sides": (2, 16, 7, 7, 16, Geometry((3, 3), ONE, ONE, ONE), F16, (64, 16, 3, 64)),
     "one offset": (2, 16, 8, 16, 16, Geometry((1, 1), ONE, NONE, ONE), F16, (64, 16, 1, 128)),
     "5x5": (2, 16, 8, 8, 16, Geometry((5, 5), ONE, (2, 2), ONE), F16, (64, 16, 1, 64)),
 }

@@ -17,7 +17,8 @@ from tacit.gradients import ClippedSum, clipped_grad, ways
 from tacit.gradients.contributions import Contribution, Convolved, Direct, Outer
 from tacit.gradients.convolving import Geometry
 from tacit.gradients.gram_norms import measure_several
-from tacit.gradients.layers import Layout
+from tacit.gradients.kernels import fitting
+from tacit.gradients.layers import Layout, convolution
 from tacit.gradients.layers.linear import LINEAR
 from tacit.gradients.parameter_gradients import ParameterGradients
 from tacit.gradients.strategies import STRATEGIES, Strategies
@@ -286,6 +287,44 @@ def test_planted_wrong_ways_are_rejected(measure):
         check_way(use, Way(measure, ways._gram_cost), true)
 
 
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half precision stays what it is, where a CPU would multiply in float32."""
+    monkeypatch.setattr(
+        convolution, "product_dtype", lambda values, grad: torch.promote_types(values.dtype, grad.dtype)
+    )
+
+
+def half_precision_images(fold: int) -> Convolved:
+    torch.manual_seed(0)
+    x, grad = (
+        torch.randn(3 * fold, 16, 8, 8).bfloat16().contiguous(memory_format=torch.channels_last) for _ in range(2)
+    )
+    return Convolved(x, grad, torch.Size((16, 16, 3, 3)), Geometry((1, 1), (1, 1), (1, 1), 1), 3)
+
+
+@pytest.mark.parametrize("fold", [1, 2])
+def test_sums_and_gradients_by_boxes_are_those_of_any_other_way(fold, monkeypatch):
+    """Their kernels' twins, since this is no GPU: with an example that is not finite left out, and views added up."""
+    use, weights = half_precision_images(fold), torch.tensor([0.5, 0.7, 1.0], dtype=torch.float64)
+    finite = torch.tensor([True, False, True])
+    use.input[fold] = torch.nan
+    expected = use.weighted_sum(weights, finite)
+    written = ways_for(use)["keep-kernel"].measure(use)
+    norms = ways_for(use)["tile"].measure(use).squared.sqrt()
+    assert not use.is_cut_out
+    monkeypatch.setattr(fitting, "_cuts_out", lambda device: True)
+    assert use.is_cut_out
+    torch.testing.assert_close(use.weighted_sum(weights, finite), expected, rtol=1e-5, atol=1e-4)
+    by_boxes = ways_for(use)["keep-kernel"].measure(use)
+    assert by_boxes.source.order is not None
+    torch.testing.assert_close(by_boxes.squared, written.squared, equal_nan=True)
+    torch.testing.assert_close(by_boxes.source.write_out(), written.source.write_out(), equal_nan=True)
+    # Nothing is scaled before it is multiplied, so there is less to raise.
+    exact = ways_for(use)["tile"].measure(use).squared.sqrt()
+    assert bool((exact[finite] < norms[finite]).all())
+    assert bool((exact[finite] >= use.write_out()[finite].double().flatten(1).norm(dim=1)).all())
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_forced_way_is_the_one_that_runs(strategy, monkeypatch):
     """Otherwise all of the above would compare one way with itself."""
@@ -300,9 +339,11 @@ def test_a_forced_way_is_the_one_that_runs(strategy, monkeypatch):
 
             monkeypatch.setitem(table, name, dataclasses.replace(way, measure=measure))
 
+    as_on_a_gpu(monkeypatch)
     image, ids = torch.randn(2, 4, 6, 6), torch.randint(0, 7, (2, 5))
     kinds = {
         "image": (ways.IMAGE_WAYS, nn.Conv2d(4, 2, 3, bias=False), image),
+        "few positions": (ways.FEW_POSITIONS_WAYS, nn.Conv2d(4, 2, 3, bias=False).bfloat16(), image.bfloat16()),
         "groups": (ways.ANY_CONVOLUTION_WAYS, nn.Conv2d(4, 2, 3, groups=2, bias=False), image),
         "linear": (ways.OUTER_WAYS, nn.Linear(6, 4, bias=False), image[:, 0]),
         "one token": (ways.ONE_TOKEN_WAYS, nn.Linear(6, 4, bias=False), image[:, 0, 0]),

@@ -11,7 +11,8 @@ are. ``start=random`` knows nothing else, and everything trains in private.
 
 ``setting=own`` has fewer steps and a smaller bound, with the noise that privacy loss distributions find. ``published``
 has the paper's noise and bound, and as many steps as its accountant allows for epsilon, which by privacy loss
-distributions is less. ``recalibrated`` has the same steps and bound, and the least noise that keeps to epsilon.
+distributions is less. ``recalibrated`` has the same steps and bound, and the least noise that keeps to epsilon. On a
+GPU the network computes in bfloat16: at epsilon 8 the paper's noise takes 46,079 steps.
 """
 
 import dataclasses
@@ -22,13 +23,12 @@ from torch import nn
 from tacit.clipping import Flat
 from tacit.core.errors import InputError
 from tacit.core.validation import check_choice
-from tacit.recipes.colour_images import DATASET
+from tacit.recipes.colour_images import DATASET, half_precision_loss
 from tacit.recipes.cropped_network import crop_and_flip, network
 from tacit.recipes.knob_rules import check_unchanged
 from tacit.recipes.knobs import nearest, with_given
 from tacit.recipes.public_convolutions import PublicConvolutions
 from tacit.recipes.recipe import DELTA, OWN, PUBLISHED, RECALIBRATED, Build, Configuration, Published, Recipe
-from tacit.training.evaluation import classification_loss
 from tacit.training.optimizers import schedule_factor
 
 RANDOM, CIFAR100 = "random", "cifar100"
@@ -100,7 +100,7 @@ def configure(knobs: Knobs) -> Configuration:
         epsilon=None if knobs.setting == PUBLISHED else knobs.epsilon,
         noise_multiplier=way.noise if knobs.setting == PUBLISHED else None,
         average=knobs.average,
-        loss=classification_loss,
+        loss=half_precision_loss,
         augment=crop_and_flip,
         start=start,
         delta=knobs.delta,

@@ -7,14 +7,15 @@ import os
 import torch
 from torch import Tensor
 
-from tacit.gradients.kernels.geometry import Geometry
+from tacit.gradients.kernels.geometry import Geometry, Pair
 
 GRAM_BLOCK = 64  # terms of a dot product that the matrix units add up by themselves in `patch_grams`
 MOST_POSITIONS = 128  # of which `patch_grams` holds all pairs twice
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
-_STEP = 64  # positions at a time
-_WIDTHS = (8, 16, 32, 64)  # of rows, of which a step has some
+_STEP = 64  # positions at a time, which are one row of the output or several
+_NARROWEST = 8  # of rows
+_MOST_WASTE = 1.5  # times the output's positions that whole steps may have
 _FEWEST_CHANNELS = 16  # that the matrix units take
 _ALIGNED = 16  # bytes, of which the hardware that cuts boxes out wants all strides to be multiples
 _LARGEST = 2**31 - 1
@@ -22,19 +23,27 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 def cutouts_fit(x: Tensor, grad: Tensor, geometry: Geometry) -> bool:
-    """Whether gradients may be formed from boxes of the input: rows of 8 to 64 positions that fill whole steps,
+    """Whether gradients may be formed from boxes of the input: rows of up to 64 positions that nearly fill whole steps,
     channels contiguous on both sides, stride 1, on hardware that cuts boxes out.
     """
+    height, width = whole_steps(grad)
     return (
         (INTERPRETED or _cuts_out(x.device))
         and _are_half_and_last(x, grad)
         and geometry.stride == (1, 1)
-        and grad.shape[3] in _WIDTHS
-        and grad.shape[2] * grad.shape[3] % _STEP == 0
+        and width <= _STEP
+        and height * width <= _MOST_WASTE * grad.shape[2] * grad.shape[3]
         and min(x.shape[1], grad.shape[1]) >= _FEWEST_CHANNELS
         and grad.is_contiguous(memory_format=torch.channels_last)
         and all(stride * each.element_size() % _ALIGNED == 0 for each in (x, grad) for stride in _others(each))
     )
+
+
+def whole_steps(grad: Tensor) -> Pair:
+    """The least height and width, not less than the output's, whose positions are whole steps of whole rows."""
+    width = max(_NARROWEST, 1 << (grad.shape[3] - 1).bit_length())
+    rows = max(1, _STEP // width)
+    return -(-grad.shape[2] // rows) * rows, width
 
 
 def are_aligned(*tensors: Tensor) -> bool:

@@ -1,16 +1,18 @@
 """Runs the kernels for convolutions in half precision, where `fitting` says that they take the operands. Needs Triton.
 
-Nothing is copied: channels are contiguous on both sides already, as tensor cores like them.
+Channels are contiguous on both sides already, as tensor cores like them. Nothing is copied but output gradients whose
+positions fill no whole steps: they get a margin of zeros.
 """
 
 import dataclasses
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tacit.gradients.kernels import half_tiles
-from tacit.gradients.kernels.fitting import GRAM_BLOCK, INTERPRETED, MOST_POSITIONS
+from tacit.gradients.kernels.fitting import GRAM_BLOCK, INTERPRETED, MOST_POSITIONS, whole_steps
 from tacit.gradients.kernels.geometry import Geometry
 from tacit.gradients.kernels.tuning import choose
 
@@ -65,6 +67,7 @@ def cutout_products(
     x: Tensor, grad: Tensor, geometry: Geometry, *, out_dtype: torch.dtype | None, views: int
 ) -> Tensor:
     """Per-example weight gradients ``[B, O, KH * KW * C]`` in ``out_dtype``; with None their squared norms."""
+    grad = _in_whole_steps(grad)
     examples, channels, rows = x.shape[0] // views, x.shape[1], grad.shape[1]
     writes, offsets = out_dtype is not None, geometry.offsets
 
@@ -90,13 +93,14 @@ def cutout_products(
         )
         return out
 
-    key = ("cutout products", x.device, x.dtype, out_dtype, geometry, x.shape[1:], rows, views)
+    key = ("cutout products", x.device, x.dtype, out_dtype, geometry, x.shape[1:], grad.shape[1:], views)
     out = launch(choose(key, _fitting(_PRODUCTS, x, grad, geometry), launch, can_time=not INTERPRETED))
     return out if writes else out.sum(1)
 
 
 def cutout_sum(x: Tensor, grad: Tensor, weights: Tensor, geometry: Geometry) -> Tensor:
     """``[O, C, KH, KW]`` in float32: the sum of every row's weight gradient times its weight."""
+    grad = _in_whole_steps(grad)
     count, channels, rows = x.shape[0], x.shape[1], grad.shape[1]
     positions, offsets = _positions(grad), geometry.offsets
 
@@ -122,7 +126,7 @@ def cutout_sum(x: Tensor, grad: Tensor, weights: Tensor, geometry: Geometry) -> 
         torch.sum(parts, 0, out=total.permute(0, 2, 3, 1))
         return total
 
-    key = ("cutout sum", x.device, x.dtype, geometry, x.shape, rows)
+    key = ("cutout sum", x.device, x.dtype, geometry, x.shape, grad.shape[1:])
     return launch(choose(key, _fitting(_SUMS, x, grad, geometry), launch, can_time=not INTERPRETED))
 
 
@@ -160,6 +164,16 @@ def _fitting(table: tuple[Cutout, ...], x: Tensor, grad: Tensor, geometry: Geome
         if positions % each.positions == 0 and each.positions % width == 0
     ]
     return fitting[:_CANDIDATES]
+
+
+def _in_whole_steps(grad: Tensor) -> Tensor:
+    """With zeros below and to the right, where positions that are none meet whatever the input has there."""
+    height, width = whole_steps(grad)
+    if (height, width) == tuple(grad.shape[2:]):
+        return grad
+    return F.pad(grad, (0, width - grad.shape[3], 0, height - grad.shape[2])).contiguous(
+        memory_format=torch.channels_last
+    )
 
 
 def _described(x: Tensor, grad: Tensor, cutout: Cutout) -> tuple[TensorDescriptor, TensorDescriptor]:
