@@ -54,7 +54,7 @@ def every_form(table: str, x: torch.Tensor, grad: torch.Tensor, geometry: Geomet
     for form in whole:
         monkeypatch.setattr(half_launch, table, (form,))
         monkeypatch.setattr(tuning, "_chosen", {})
-        if half_launch._fitting((form,), x, grad, geometry):
+        if half_launch._fitting((form,), x, half_launch._in_whole_steps(grad), geometry):
             yield form
 
 
