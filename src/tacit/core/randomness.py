@@ -18,6 +18,7 @@ statistical tests and is not cryptographic. It has to be asked for, is meant for
 that it was used. All else, lots too, stays ChaCha20's: there is no time to win with it.
 """
 
+import functools
 import hashlib
 import operator
 import secrets
@@ -144,17 +145,23 @@ def _keyed_stream(key: bytes) -> np.random.Generator:
 
 def _encode(path: Sequence[str | int]) -> bytes:
     """An injective encoding: length-prefixed and typed, so that ("a", "b") and ("ab",) or 1 and "1" stay apart."""
-    parts = [_encode_part(part) for part in path]
-    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+    return b"".join([_encode_text(part) if isinstance(part, str) else _encode_number(part) for part in path])
 
 
-def _encode_part(part: str | int) -> bytes:
-    if isinstance(part, str):
-        return f"s{part}".encode()
+@functools.lru_cache(maxsize=64)  # every step has the same few
+def _encode_text(part: str) -> bytes:
+    return _with_length(f"s{part}".encode())
+
+
+def _encode_number(part: int) -> bytes:
     try:
-        return f"i{operator.index(part)}".encode()  # numpy's whole numbers name the same stream as Python's
+        return _with_length(f"i{operator.index(part)}".encode())  # numpy's name the same stream as Python's
     except TypeError:
         raise InputError(f"path={part!r}: must consist of strings and whole numbers. Convert it first.") from None
+
+
+def _with_length(part: bytes) -> bytes:
+    return len(part).to_bytes(4, "big") + part
 
 
 def standard_normal(

@@ -219,8 +219,10 @@ class ClippedGrad:
 
     def _full_mask(self, batch: Batch) -> Tensor:
         """All examples, in a tensor that stays the same from step to step."""
-        examples = batch.index.numel() if isinstance(batch, Rows) else count_examples(batch)
-        device = device_of(batch.tensors if isinstance(batch, Rows) else batch)
+        if isinstance(batch, Rows):
+            examples, device = batch.index.numel(), batch.tensors[0].device
+        else:
+            examples, device = count_examples(batch), device_of(batch)
         known = self._all_true
         if known is None or known.numel() != examples or known.device != device:
             self._all_true = known = torch.ones(examples, dtype=torch.bool, device=device)

@@ -295,7 +295,7 @@ class CompiledEngine:
     def _form(self, batch: Batch, mask: Tensor) -> Hashable:
         kind, examples = mask.device.type, mask.numel()
         autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        modes, bits = self.eager.settings(), (operand_bits(), convolution_bits())
+        modes, bits = self.eager.settings(), (matmul := operand_bits(), convolution_bits(matmul))
         if isinstance(batch, Rows):
             return examples, modes, tuple(map(id, batch.tensors)), autocast, bits
         layouts = tuple((leaf.shape, leaf.stride(), leaf.device) for leaf in leaves(batch))

@@ -9,7 +9,7 @@ import enum
 import itertools
 import numbers
 import operator
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +23,7 @@ _TYPE = operator.attrgetter("dtype", "requires_grad")
 _VERSION = operator.attrgetter("_version")
 _OWN = frozenset(vars(nn.Module()))  # what every module has; looked at by itself, or of no consequence
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_PARTS = ("_modules", "_parameters", "_buffers")
 _MOST = 64  # parts of an attribute that are looked at, those of its parts included
 _REMEMBERED = 1024
 
@@ -101,10 +102,9 @@ class ModelSettings:
             return self._number_of((*beside, *(self._described(module, keys, left_out) for module in modules)))
 
         number, number_for_probe = number_without(self._notes), number_without(self._notes | self._counts)
-        held = _held_by(modules, keys.containers)
-        return _Seen(
-            modules, tensors, keys.containers, keys.tensors, held, layouts, keys.versions, number, number_for_probe
-        )
+        holders = _holders(modules, keys.containers)
+        held = list(itertools.chain.from_iterable(holders))
+        return _Seen(tensors, keys.tensors, holders, held, layouts, keys.versions, number, number_for_probe)
 
     def _described(self, module: nn.Module, keys: "_Keys", left_out: set["_Place"]) -> Hashable:
         place = self._identities.number(module)
@@ -125,10 +125,9 @@ class ModelSettings:
 class _Seen(NamedTuple):
     """All modules as they were last seen, what they held, and its number."""
 
-    modules: list[nn.Module]
     tensors: list[Tensor]
-    containers: list[Any]
     plain_tensors: list[Tensor]
+    holders: list[Iterable[object]]
     held: list[object]
     layouts: list[Hashable]
     versions: list[int]
@@ -136,7 +135,7 @@ class _Seen(NamedTuple):
     number_for_probe: int
 
     def is_still_so(self) -> bool:
-        held = _held_by(self.modules, self.containers)
+        held = list(itertools.chain.from_iterable(self.holders))
         return (
             len(held) == len(self.held)
             and all(map(operator.is_, held, self.held))
@@ -219,24 +218,18 @@ def _hooks_of_all() -> list[object]:
     return [*torch_module._global_forward_hooks, *torch_module._global_forward_pre_hooks]
 
 
-def _held_by(modules: Sequence[nn.Module], containers: Sequence[Any]) -> list[object]:
-    """All objects that these modules hold, parts included, and the numbers of their hooks: as long as they are the
-    same, so are a model's modules.
+def _holders(modules: Sequence[nn.Module], containers: Sequence[Any]) -> list[Iterable[object]]:
+    """What to go through for all objects that these modules hold, parts included, and the numbers of their hooks.
+
+    They show what is there whenever they are gone through; a dictionary that another one has taken the place of is seen
+    where its module holds it. As long as all objects are the same, so are a model's modules.
     """
-    held: list[object] = _hooks_of_all()
-    for module in modules:
-        own = vars(module)
-        held += own.values()
-        held += own["_modules"].values()
-        held += own["_parameters"].values()
-        held += own["_buffers"].values()
-        for name in _HOOKS:
-            held += own[name]
+    found: list[Iterable[object]] = [torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks]
+    for own in map(vars, modules):
+        found += [own.values(), *(own[name].values() for name in _PARTS), *(own[name] for name in _HOOKS)]
     for container in containers:
-        held += container
-        if isinstance(container, dict):
-            held += container.values()
-    return held
+        found += [container, container.values()] if isinstance(container, dict) else [container]
+    return found
 
 
 def _layouts_of(tensors: Sequence[Tensor]) -> list[Hashable]:

@@ -1,6 +1,7 @@
 """Tensors that a GPU needs anew in every step, and fetches from the host by itself."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -119,7 +120,14 @@ class _Box:
     def left(self, device: torch.device) -> None:
         """The launch that fetches it is under way."""
         if self.fetched is not None:
-            self.fetched.record(torch.cuda.current_stream(device))
+            self.fetched.record(_stream_of(torch._C._cuda_getCurrentStream(device.index)))
+
+
+@functools.lru_cache(maxsize=64)
+def _stream_of(place: tuple[int, int, int]) -> torch.cuda.Stream:
+    """The stream of these numbers, as torch's own question after the current one answers, which makes it anew."""
+    stream, device, kind = place
+    return torch.cuda.Stream(stream_id=stream, device_index=device, device_type=kind)  # type: ignore[no-untyped-call]
 
 
 def _view(memory: Tensor, span: Span, tensor: Tensor) -> Tensor:

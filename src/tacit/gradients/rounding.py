@@ -32,12 +32,15 @@ def operand_bits() -> int:
     return matmul
 
 
-def convolution_bits() -> int:
-    """The same of convolutions, which have settings of their own beside that one, for a GPU and for a CPU."""
+def convolution_bits(matmul: int | None = None) -> int:
+    """The same of convolutions, which have settings of their own beside that one, for a GPU and for a CPU.
+
+    ``matmul`` is what `operand_bits` says, for who has asked.
+    """
     own = _NEWER_OPERAND_BITS.get(_setting_of_cpu_convolutions(), _OPERAND_BITS["highest"])
     if _has_gpu() and _cuts_gpu_convolutions():
         own = min(own, TF32_BITS)
-    return min(own, operand_bits())
+    return min(own, operand_bits() if matmul is None else matmul)
 
 
 @functools.cache

@@ -27,6 +27,9 @@ from tacit.gradients.tidying import clear_rows_in_place
 Batch = tuple[Any, ...] | Rows
 
 
+_ADDRESS = Tensor.data_ptr
+
+
 @dataclasses.dataclass(frozen=True)
 class Trace:
     """A graph and how to call it.
@@ -59,8 +62,8 @@ class Trace:
 
     def addresses(self, batch: Batch) -> list[int]:
         """Where they lie."""
-        records = batch.tensors if isinstance(batch, Rows) else ()
-        return [tensor.data_ptr() for tensor in (*(_held(*place) for place in self.state), *records)]
+        held = [_held(module, name) for module, name in self.state]
+        return [*map(_ADDRESS, held), *(map(_ADDRESS, batch.tensors) if isinstance(batch, Rows) else ())]
 
     def moving(self, batch: Batch, mask: Tensor) -> list[Tensor]:
         """The graph's other arguments, which are new in every step."""

@@ -1,6 +1,6 @@
 """The optimizer's update from the noisy gradient: post-processing, any torch optimizer."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +32,7 @@ class Update:
             value = gradient[name]
             if parameter.grad is not value:
                 parameter.grad = value.to(parameter.dtype)
-        ours = {id(parameter) for parameter in parameters.values()}
+        ours = set(map(id, parameters.values()))
         for held in self._parameters():
             if id(held) not in ours:
                 held.grad = None
@@ -51,8 +51,8 @@ class Update:
         if type(self._optimizer) is not torch.optim.SGD:
             return None
         options = [[group[name] for name in _OPTIONS] for group in self._optimizer.param_groups]
-        held = [id(parameter) for parameter in self._parameters()]
-        facts = [parameter.data_ptr() for parameter in parameters.values()], options, held, self._is_hooked
+        held = list(map(id, self._parameters()))
+        facts = list(map(Tensor.data_ptr, parameters.values())), options, held, self._is_hooked
         if self._descent[0] != facts:
             self._descent = facts, self._find_descent(parameters)
         return self._descent[1]
@@ -61,9 +61,8 @@ class Update:
     def _is_hooked(self) -> bool:
         return bool(self._optimizer._optimizer_step_pre_hooks or self._optimizer._optimizer_step_post_hooks)
 
-    def _parameters(self) -> Iterator[Tensor]:
-        for group in self._optimizer.param_groups:
-            yield from group["params"]
+    def _parameters(self) -> list[Tensor]:
+        return [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
 
     def _find_descent(self, parameters: Mapping[str, nn.Parameter]) -> "Descent | None":
         optimizer = self._optimizer

@@ -20,8 +20,10 @@ _LARGEST = 2**31 - 1  # Offsets within an example are 32-bit.
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 _ROWS = 16  # whose flags one program looks at
 _NARROW = (16, 128)  # rows by columns that one program adds up at a time
+_DEEP = (64, 128)  # the same of a matrix that the GPU's cache holds, shared by few programs
+_CACHED = 2**23  # bytes of such a matrix
 _WIDE = 1024  # columns of long rows, of which it adds up as many at a time as a thread reads numbers
-_PROGRAMS, _FEW_PROGRAMS = 1024, 512  # keep a GPU busy; so do fewer that read much at a time
+_PROGRAMS, _FEW_PROGRAMS, _FEWEST_PROGRAMS = 1024, 512, 256  # keep a GPU busy; so do fewer that read much at a time
 _AT_ONCE = 16  # bytes that a thread reads
 _NUMBERS, _DEPTH = 1024, 128  # of a tile that adds up sums: all of it, and its rows at most; four numbers a thread
 _WORDS = 32  # of a box, that one program of one warp reads at a time: 8 bytes a thread
@@ -134,9 +136,11 @@ def weighted_rows(rows: Tensor, weights: Tensor, keep: Tensor | None) -> Tensor:
     """
     if rows.shape[1] >= _FEW_PROGRAMS * _WIDE:
         return _sums_of_rows(rows, weights, keep, 1, (_AT_ONCE // rows.element_size(), _WIDE), warps=4)[0]
-    blocks = -(-rows.shape[1] // _NARROW[1])
-    parts = min(max(_PROGRAMS // blocks, 1), -(-rows.shape[0] // _NARROW[0]))
-    sums = _sums_of_rows(rows, weights, keep, parts, _NARROW, warps=4)
+    cached = rows.numel() * rows.element_size() <= _CACHED
+    tile, programs = (_DEEP, _FEWEST_PROGRAMS) if cached else (_NARROW, _PROGRAMS)
+    blocks = -(-rows.shape[1] // tile[1])
+    parts = min(max(programs // blocks, 1), -(-rows.shape[0] // tile[0]))
+    sums = _sums_of_rows(rows, weights, keep, parts, tile, warps=4)
     if sums.shape[0] == 1:
         return sums[0]
     depth = min(1 << (sums.shape[0] - 1).bit_length(), _DEPTH)
