@@ -126,7 +126,8 @@ def cutout_sum(x: Tensor, grad: Tensor, weights: Tensor, geometry: Geometry) -> 
         torch.sum(parts, 0, out=total.permute(0, 2, 3, 1))
         return total
 
-    key = ("cutout sum", x.device, x.dtype, geometry, x.shape, grad.shape[1:])
+    about = (count - 1).bit_length()  # eager lots differ from step to step, and each would be timed anew
+    key = ("cutout sum", x.device, x.dtype, geometry, about, x.shape[1:], grad.shape[1:])
     return launch(choose(key, _fitting(_SUMS, x, grad, geometry), launch, can_time=not INTERPRETED))
 
 
