@@ -309,7 +309,7 @@ def test_sums_and_gradients_by_boxes_are_those_of_any_other_way(fold, monkeypatc
     finite = torch.tensor([True, False, True])
     use.input[fold] = torch.nan
     expected = use.weighted_sum(weights, finite)
-    written = ways_for(use)["keep-kernel"].measure(use)
+    written, gradients = ways_for(use)["keep-kernel"].measure(use), use.write_out()
     norms = ways_for(use)["tile"].measure(use).squared.sqrt()
     assert not use.is_cut_out
     monkeypatch.setattr(fitting, "_cuts_out", lambda device: True)
@@ -319,6 +319,7 @@ def test_sums_and_gradients_by_boxes_are_those_of_any_other_way(fold, monkeypatc
     assert by_boxes.source.order is not None
     torch.testing.assert_close(by_boxes.squared, written.squared, equal_nan=True)
     torch.testing.assert_close(by_boxes.source.write_out(), written.source.write_out(), equal_nan=True)
+    torch.testing.assert_close(use.write_out(), gradients, equal_nan=True)
     # Nothing is scaled before it is multiplied, so there is less to raise.
     exact = ways_for(use)["tile"].measure(use).squared.sqrt()
     assert bool((exact[finite] < norms[finite]).all())

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from tacit.gradients.convolving import Geometry, patches, weight_gradient
 from tacit.gradients.kernels import Geometry as ImageGeometry
-from tacit.gradients.kernels import convolution_sum, cutouts_fit, weighted_rows, zero_rows_
+from tacit.gradients.kernels import convolution_products, convolution_sum, cutouts_fit, weighted_rows, zero_rows_
 from tacit.gradients.rounding import TF32_BITS, operand_bits
 
 _MANY = 2**20  # numbers for which a kernel of our own reads rows faster than a compiler's
@@ -209,7 +209,11 @@ class Convolved:
 
     def write_out(self) -> Tensor:
         """The gradient of every example: ``[examples, *shape]``."""
-        return self.as_outer().write_out()
+        if not self.is_cut_out:
+            return self.as_outer().write_out()
+        outputs, channels, *kernel = self.shape
+        products = convolution_products(self.input, self.grad, *self.as_image, views=self.fold, by_offset=True)
+        return products.view(self.examples, outputs, *kernel, channels).movedim(-1, 2)
 
     def weighted_sum(self, weights: Tensor, finite: Tensor | None = None) -> Tensor:
         """``sum_i weights[i] * gradient_i``: the weight gradient of the whole batch, with its smaller side scaled."""
