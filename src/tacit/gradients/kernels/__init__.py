@@ -8,8 +8,8 @@ from tacit.gradients.kernels.geometry import Geometry as Geometry
 from tacit.gradients.kernels.operators import convolution_norms as convolution_norms
 from tacit.gradients.kernels.operators import convolution_products as convolution_products
 from tacit.gradients.kernels.operators import convolution_sum as convolution_sum
-from tacit.gradients.kernels.operators import fetch_box_ as fetch_box_
 from tacit.gradients.kernels.operators import patch_grams as patch_grams
 from tacit.gradients.kernels.operators import product_norms as product_norms
-from tacit.gradients.kernels.operators import weighted_rows as weighted_rows
-from tacit.gradients.kernels.operators import zero_rows_ as zero_rows_
+from tacit.gradients.kernels.row_operators import fetch_box_ as fetch_box_
+from tacit.gradients.kernels.row_operators import weighted_rows as weighted_rows
+from tacit.gradients.kernels.row_operators import zero_rows_ as zero_rows_

@@ -1,4 +1,4 @@
-"""Which operands the kernels for convolutions in half precision take, by what a trace knows of them too."""
+"""Which operands the kernels take: where there is Triton, and for half precision by what a trace knows of them too."""
 
 import functools
 import importlib.util
@@ -61,6 +61,11 @@ def grams_fit(x: Tensor, grad: Tensor) -> bool:
 def triton_is_installed() -> bool:
     """Whether Triton can be imported here, with or without a GPU."""
     return importlib.util.find_spec("triton") is not None
+
+
+def use_triton(tensor: Tensor) -> bool:
+    """Whether a kernel may take this tensor."""
+    return tensor.is_cuda and triton_is_installed()
 
 
 def _are_half_and_last(x: Tensor, grad: Tensor) -> bool:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from tacit.core.errors import InputError, UnsupportedError
 from tacit.gradients.kernels import twins
-from tacit.gradients.kernels.fitting import are_aligned, cutouts_fit, grams_fit, triton_is_installed
+from tacit.gradients.kernels.fitting import are_aligned, cutouts_fit, grams_fit, use_triton
 from tacit.gradients.kernels.geometry import Geometry, Pair
 
 _PRECISIONS = ("ieee", "tf32")
@@ -160,66 +160,9 @@ def convolution_sum(
     return total
 
 
-def zero_rows_(values: Tensor, keep: Tensor) -> Tensor:
-    """Sets ``values[i] = 0`` in place where ``keep[i]`` is false, NaN and infinity included; returns ``values``.
-
-    With the kernel, and on a CPU, rows that are kept are neither read nor written.
-    """
-    if values.dim() == 0 or keep.dtype != torch.bool or keep.shape != values.shape[:1] or keep.device != values.device:
-        raise InputError(
-            f"keep={list(keep.shape)} of {keep.dtype} on {keep.device}: must be [B] of bool on {values.device} for "
-            f"values={list(values.shape)}. "
-            "Pass one flag an example."
-        )
-    torch.ops.tacit.zero_rows_(values, keep)
-    return values
-
-
-def weighted_rows(rows: Tensor, weights: Tensor, keep: Tensor | None = None) -> Tensor:
-    r"""The sum :math:`\sum_i w_i r_i` over rows, in float32 (float64 for rows of float64).
-
-    Args:
-        rows: ``[B, n]``.
-        weights: ``[B]``, of the type of the result.
-        keep: ``[B]`` of bool; a row that is not kept adds nothing, NaN and infinity included.
-    """
-    wide = torch.promote_types(rows.dtype, torch.float32)
-    if rows.dim() != 2 or weights.shape != rows.shape[:1] or weights.dtype != wide:
-        raise InputError(
-            f"rows={list(rows.shape)}, weights={list(weights.shape)} of {weights.dtype}: must be [B, n] and [B] of "
-            f"{wide}. Flatten the rows, and convert the weights."
-        )
-    total: Tensor = torch.ops.tacit.weighted_rows(rows, weights, keep)
-    return total
-
-
-def fetch_box_(there: Tensor, boxes: Tensor, counts: Tensor) -> None:
-    """Copies to ``there`` the one of several boxes whose turn it is, and passes the turn on.
-
-    With the kernel all of it happens on the device, so that a CUDA graph may hold the launch while boxes on the host
-    are filled in turn. It is not registered with PyTorch, since nothing that is traced contains it.
-
-    Args:
-        there: ``[n]`` of int64, n a multiple of 16.
-        boxes: ``[k, n]`` of int64, contiguous; in pinned memory where ``there`` is on a GPU. A box's first word is its
-            number.
-        counts: int64 on the device of ``there``, all equal to the number c of the box to come, which is box c modulo k;
-            as many as programs shall share the work.
-
-    A box of another number is an error: an `AssertionError` of the twin, on a GPU a failed assertion of the device,
-    after which it does nothing more.
-    """
-    if _use_triton(there):
-        launch = importlib.import_module("tacit.gradients.kernels.launch")
-        with torch.cuda.device_of(there):  # type: ignore[no-untyped-call]
-            launch.fetch_box_(there, boxes, counts)
-    else:
-        twins.fetch_box_(there, boxes, counts)
-
-
 @torch.library.custom_op("tacit::product_norms", mutates_args=())
 def _product_norms(left: Tensor, right: Tensor, input_precision: str) -> Tensor:
-    if _use_triton(left):
+    if use_triton(left):
         launch = importlib.import_module("tacit.gradients.kernels.launch")
         if launch.fits(left, right):
             norms: Tensor = launch.product_norms(left, right, input_precision)
@@ -238,7 +181,7 @@ def _convolution_products(
     views: int,
 ) -> Tensor:
     form = Geometry.of(geometry)
-    if _use_triton(x):
+    if use_triton(x):
         products: Tensor
         if by_offset and _are_cut_out(x, grad, form):
             half_launch = importlib.import_module("tacit.gradients.kernels.half_launch")
@@ -256,7 +199,7 @@ def _convolution_products(
 @torch.library.custom_op("tacit::convolution_norms", mutates_args=())
 def _convolution_norms(x: Tensor, grad: Tensor, geometry: list[int], input_precision: str, views: int) -> Tensor:
     form = Geometry.of(geometry)
-    if _use_triton(x):
+    if use_triton(x):
         norms: Tensor
         if _are_cut_out(x, grad, form):
             half_launch = importlib.import_module("tacit.gradients.kernels.half_launch")
@@ -271,7 +214,7 @@ def _convolution_norms(x: Tensor, grad: Tensor, geometry: list[int], input_preci
 
 @torch.library.custom_op("tacit::patch_grams", mutates_args=())
 def _patch_grams(x: Tensor, grad: Tensor, geometry: list[int]) -> tuple[Tensor, Tensor, Tensor]:
-    if _use_triton(x) and grams_fit(x, grad):
+    if use_triton(x) and grams_fit(x, grad):
         half_launch = importlib.import_module("tacit.gradients.kernels.half_launch")
         found: tuple[Tensor, Tensor, Tensor] = half_launch.patch_grams(x, grad, Geometry.of(geometry))
         return found
@@ -281,34 +224,11 @@ def _patch_grams(x: Tensor, grad: Tensor, geometry: list[int]) -> tuple[Tensor, 
 @torch.library.custom_op("tacit::convolution_sum", mutates_args=())
 def _convolution_sum(x: Tensor, grad: Tensor, weights: Tensor, geometry: list[int]) -> Tensor:
     form = Geometry.of(geometry)
-    if _use_triton(x) and _are_cut_out(x, grad, form):
+    if use_triton(x) and _are_cut_out(x, grad, form):
         half_launch = importlib.import_module("tacit.gradients.kernels.half_launch")
         total: Tensor = half_launch.cutout_sum(x, grad, weights.contiguous(), form)
         return total
     return twins.convolution_sum(x, grad, weights, form)
-
-
-@torch.library.custom_op("tacit::zero_rows_", mutates_args=("values",))
-def _zero_rows_(values: Tensor, keep: Tensor) -> None:
-    if _use_triton(values):
-        launch = importlib.import_module("tacit.gradients.kernels.launch")
-        if launch.rows_are_dense(values):
-            launch.zero_rows_(values, keep)
-            return
-    if values.is_cpu:  # where it costs nothing to ask which, and there are seldom any
-        values.index_fill_(0, torch.nonzero(~keep).flatten(), 0)
-        return
-    twins.zero_rows_(values, keep)
-
-
-@torch.library.custom_op("tacit::weighted_rows", mutates_args=())
-def _weighted_rows(rows: Tensor, weights: Tensor, keep: Tensor | None) -> Tensor:
-    if _use_triton(rows):
-        launch = importlib.import_module("tacit.gradients.kernels.launch")
-        if launch.fits(rows) and rows.stride(1) == 1:
-            total: Tensor = launch.weighted_rows(rows, weights, keep)
-            return total
-    return twins.weighted_rows(rows, weights, keep)
 
 
 @_product_norms.register_fake
@@ -345,20 +265,6 @@ def _(x: Tensor, grad: Tensor, geometry: list[int]) -> tuple[Tensor, Tensor, Ten
 @_convolution_sum.register_fake
 def _(x: Tensor, grad: Tensor, weights: Tensor, geometry: list[int]) -> Tensor:
     return weights.new_empty(grad.shape[1], x.shape[1], *Geometry.of(geometry).kernel_size)
-
-
-@_weighted_rows.register_fake
-def _(rows: Tensor, weights: Tensor, keep: Tensor | None) -> Tensor:
-    return weights.new_empty(rows.shape[1])
-
-
-@_zero_rows_.register_fake
-def _(values: Tensor, keep: Tensor) -> None:
-    return None
-
-
-def _use_triton(tensor: Tensor) -> bool:
-    return tensor.is_cuda and triton_is_installed()
 
 
 def _are_cut_out(x: Tensor, grad: Tensor, geometry: Geometry) -> bool:
