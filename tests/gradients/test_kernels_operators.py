@@ -135,6 +135,24 @@ def test_rows_are_zeroed_in_place_whatever_stood_there(value):
     assert torch.equal(across, before * torch.tensor([1.0, 0.0, 0.0, 0.0])[:, None, None])
 
 
+@given(pairs, pairs, pairs, pairs, st.integers(0, 99))
+@settings(max_examples=25)
+def test_sums_and_gram_matrices_are_those_of_the_loop(kernel_size, stride, padding, dilation, seed):
+    geometry = Geometry(kernel_size, stride, padding, dilation)
+    x = random(3, 2, 8, 9, seed=seed).half()
+    grad = random(3, 4, *geometry.output_size(8, 9), seed=seed + 1).half()
+    sides = zip(x.double(), grad.double(), strict=True)
+    products = torch.stack([loop_convolution(*side, geometry) for side in sides])
+    weights = torch.tensor([0.5, 0.0, 2.0])
+    expected = (products * weights.double()[:, None, None]).sum(0).view(4, 2, *kernel_size)
+    torch.testing.assert_close(kernels.convolution_sum(x, grad, weights, *geometry), expected.float())
+    squared, lefts, rights = kernels.patch_grams(x, grad, *geometry)
+    torch.testing.assert_close(squared, products.flatten(1).square().sum(1))
+    torch.testing.assert_close(lefts.double(), grad.double().flatten(2).square().sum(1), rtol=1e-6, atol=0)
+    patches = F.unfold(x.double(), kernel_size, dilation, padding, stride)
+    torch.testing.assert_close(rights.double(), patches.square().sum(1), rtol=1e-6, atol=0)
+
+
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 def test_weighted_rows_leave_out_what_is_not_kept(value):
     rows, weights, keep = random(4, 3).float(), random(4, seed=1).float(), torch.tensor([True, False, True, False])
@@ -152,6 +170,9 @@ def test_an_empty_batch_and_no_tokens_are_ordinary():
     for by_offset in (False, True):
         assert kernels.convolution_products(x, grad, (3, 3), by_offset=by_offset).shape == (0, 4, 27)
     assert kernels.convolution_norms(x, grad, (3, 3)).shape == (0,)
+    assert [found.shape for found in kernels.patch_grams(x, grad, (3, 3))] == [(0,), (0, 9), (0, 9)]
+    total = kernels.convolution_sum(x, grad, torch.zeros(0), (3, 3))
+    assert torch.equal(total, torch.zeros(4, 3, 3, 3))
     assert kernels.zero_rows_(random(0, 3), torch.ones(0, dtype=torch.bool)).shape == (0, 3)
 
 
@@ -162,6 +183,8 @@ def everything(left, right, x, grad, values, keep):
         kernels.product_norms(left, right),
         kernels.convolution_products(x, grad, (3, 3), padding=(1, 1)),
         kernels.convolution_norms(x, grad, (3, 3), padding=(1, 1)),
+        *kernels.patch_grams(x, grad, (3, 3), padding=(1, 1)),
+        kernels.convolution_sum(x, grad, left[:, 0, 0], (3, 3), padding=(1, 1)),
         kernels.weighted_rows(values, left[:, 0, 0], keep),
         values,
     )
@@ -179,11 +202,14 @@ def test_tracing_gives_one_node_for_each_operator(mode):
     assert sorted(names) == [
         "tacit.convolution_norms.default",
         "tacit.convolution_products.default",
+        "tacit.convolution_sum.default",
+        "tacit.patch_grams.default",
         "tacit.product_norms.default",
         "tacit.weighted_rows.default",
         "tacit.zero_rows_.default",
     ]
-    assert len([node for node in graph.graph.nodes if node.op == "call_function"]) == 8  # the clone and two selections
+    others = [node for node in graph.graph.nodes if node.op == "call_function" and str(node.target) not in names]
+    assert len(others) == 1 + 4 + 3  # the clone, two selections for either weights, and what one operator returns
     for found, expected in zip(graph(*inputs()), everything(*inputs()), strict=True):
         assert torch.equal(found, expected)
 
@@ -200,6 +226,9 @@ def test_operators_keep_what_they_declare():
         test_utils=utils,
     )
     torch.library.opcheck(torch.ops.tacit.convolution_norms.default, (x, grad, geometry, "ieee", 2), test_utils=utils)
+    torch.library.opcheck(torch.ops.tacit.patch_grams.default, (x, grad, geometry), test_utils=utils)
+    weighted = (x, grad, torch.ones(2), geometry)
+    torch.library.opcheck(torch.ops.tacit.convolution_sum.default, weighted, test_utils=utils)
     torch.library.opcheck(torch.ops.tacit.zero_rows_.default, (values, keep), test_utils=utils)
     for flags in (keep, None):
         arguments = (values, torch.ones(2), flags)
@@ -224,6 +253,13 @@ def test_bad_input_is_named():
         kernels.convolution_products(x, grad, (3, 3), views=3)
     with pytest.raises(InputError, match=r"x=\[3, 5, 5\].*Add the missing dimension"):
         kernels.convolution_norms(x[0], grad, (3, 3))
+    for weights in (torch.ones(3), torch.ones(2, dtype=torch.float64)):
+        with pytest.raises(
+            InputError, match=r"weights=\[.\] of torch.float.*: must be \[2\] of float32 on cpu. Pass one"
+        ):
+            kernels.convolution_sum(x, grad, weights, (3, 3))
+    with pytest.raises(InputError, match=r"grad=\[2, 4, 3, 3\]: must have spatial size \(5, 5\)"):
+        kernels.patch_grams(x, grad, (3, 3), padding=(1, 1))
     with pytest.raises(InputError, match=r"keep=\[3\] of torch.bool.*one flag an example"):
         kernels.zero_rows_(a, torch.ones(3, dtype=torch.bool))
     with pytest.raises(InputError, match=r"weights=\[3\] of torch.float32: must be .* Flatten the rows"):
