@@ -86,13 +86,14 @@ CONVOLUTIONS = {
 }
 # name: examples, channels, height, width, outputs, geometry, type; rows, channels, offsets and positions of a program.
 CUTOUTS = {
-    "padding": (2, 16, 8, 8, 16, Geometry((3, 3), ONE, ONE, ONE), F16, (64, 16, 3, 64)),
+    "padding, two examples of two views": (4, 16, 8, 8, 16, Geometry((3, 3), ONE, ONE, ONE), F16, (64, 16, 3, 64)),
     "bfloat16, one offset at a time": (2, 16, 8, 8, 24, Geometry((3, 3), ONE, ONE, ONE), BF16, (64, 16, 1, 64)),
     "rows and channels past the last tile": (2, 40, 8, 8, 72, Geometry((3, 3), ONE, ONE, ONE), F16, (64, 32, 3, 64)),
     "several steps, no padding": (2, 16, 10, 18, 16, Geometry((3, 3), ONE, NONE, ONE), F16, (64, 16, 3, 64)),
     "sides that differ": (2, 16, 9, 16, 16, Geometry((2, 3), ONE, (1, 2), (3, 2)), F16, (64, 16, 3, 128)),
     "a margin on the right": (2, 16, 12, 12, 16, Geometry((5, 5), ONE, (2, 2), ONE), F16, (64, 16, 1, 64)),
     "a margin on both sides": (2, 16, 7, 7, 16, Geometry((3, 3), ONE, ONE, ONE), F16, (64, 16, 3, 64)),
+    "a last part that is shorter": (8, 16, 9, 9, 16, Geometry((2, 2), ONE, NONE, ONE), F16, (64, 16, 1, 64)),
     "one offset": (2, 16, 8, 16, 16, Geometry((1, 1), ONE, NONE, ONE), F16, (64, 16, 1, 128)),
     "5x5": (2, 16, 8, 8, 16, Geometry((5, 5), ONE, (2, 2), ONE), F16, (64, 16, 1, 64)),
 }
@@ -158,7 +159,8 @@ def _error(found, expected):
     """The largest error, relative to the largest value of its example."""
     assert found.shape == expected.shape, (found.shape, expected.shape)
     scale = expected.double().flatten(1).abs().amax(1, keepdim=True)
-    return float(((found.double() - expected.double()).flatten(1).abs() / scale).max())
+    errors = (found.double() - expected.double()).flatten(1).abs() / scale
+    return float(errors.nan_to_num(nan=torch.inf).max())  # Python's max() would leave out a NaN
 
 
 def _product_error(examples, tokens, m, n, dtype, precision, how, tile):
@@ -212,8 +214,8 @@ def _cutouts_error(*case):
     tables = half_launch._PRODUCTS, half_launch._SUMS
     cutout = half_launch.Cutout(rows, columns, positions, 4, 3, taps=taps, programs=3)
     half_launch._PRODUCTS, half_launch._SUMS = (cutout,), (dataclasses.replace(cutout, taps=1),)
-    norms, norm = (half_launch.cutout_products(x, grad, geometry, out_dtype=None, views=v) for v in (1, len(x)))
-    written, together = (half_launch.cutout_products(x, grad, geometry, out_dtype=F32, views=v) for v in (1, len(x)))
+    norms, pairs = (half_launch.cutout_products(x, grad, geometry, out_dtype=None, views=v) for v in (1, 2))
+    written, together = (half_launch.cutout_products(x, grad, geometry, out_dtype=F32, views=v) for v in (1, 2))
     weights = _random(len(x), seed=2).float()
     total = half_launch.cutout_sum(x, grad, weights, geometry)
     half_launch._PRODUCTS, half_launch._SUMS = tables
@@ -221,11 +223,12 @@ def _cutouts_error(*case):
     by_channel = twins.convolution_products(x.double(), grad.double(), geometry, torch.float64)
     weighted = (by_channel * weights.double()[:, None, None]).sum(0).view(total.shape)
     assert total.is_contiguous()
+    summed = expected.unflatten(0, (-1, 2)).sum(1)
     return max(
         _error(norms[:, None], twins.convolution_norms(x.double(), grad.double(), geometry)[:, None]),
-        _error(norm[:, None], expected.sum(0).square().sum()[None, None]),
+        _error(pairs[:, None], summed.square().sum((1, 2))[:, None]),
         _error(written, expected),
-        _error(together, expected.sum(0, keepdim=True)),
+        _error(together, summed),
         _error(total[None], weighted[None]),
         _error(twins.convolution_sum(x, grad, weights, geometry)[None], weighted[None]),
     )
@@ -335,16 +338,22 @@ def _non_finite_examples_stay_apart():
 
 def _non_finite_images():
     """Every position of an example has its neighbours in it alone, those at its edges too."""
+    for side in (8, 16):  # one step an example, and several
+        yield from _errors_beside_a_non_finite_image(side)
+
+
+def _errors_beside_a_non_finite_image(side):
     from tacit.gradients.kernels import half_launch
 
     geometry = Geometry((3, 3), ONE, ONE, ONE)
-    x, grad = _half_precision_case(3, 16, 8, 8, 16, geometry, F16)
+    x, grad = _half_precision_case(3, 16, side, side, 16, geometry, F16)
     expected = twins.convolution_norms(x.double(), grad.double(), geometry)
     for spoilt in (x, grad):
         kept = spoilt[1].clone()
         spoilt[1] = torch.nan
-        norms = half_launch.cutout_products(x, grad, geometry, out_dtype=None, views=1)
-        for found in (norms, half_launch.patch_grams(x, grad, geometry)[0]):
+        norms = [half_launch.cutout_products(x, grad, geometry, out_dtype=None, views=1)]
+        norms += [half_launch.patch_grams(x, grad, geometry)[0]] if fitting.grams_fit(x, grad) else []
+        for found in norms:
             assert not torch.isfinite(found[1])
             yield _error(found[[0, 2], None], expected[[0, 2], None])
         weights = torch.tensor([0.5, 0.0, 2.0])
@@ -355,6 +364,37 @@ def _non_finite_images():
         ):
             yield _error(total[None], left_out[None])
         spoilt[1] = kept
+
+
+def _bounds_by_the_kernels():
+    """Zero where the norm that a way finds with the kernel is no less than what the sum's kernel, or the twin, adds.
+
+    One position has a gradient. Its patch begins with 1, and all other squares are lost beside that one by one.
+    """
+    from tacit.gradients import ways
+    from tacit.gradients.contributions import Convolved
+    from tacit.gradients.convolving import Geometry as Moves
+    from tacit.gradients.kernels import half_launch
+
+    def patch_grams(x, grad, *pairs):
+        return half_launch.patch_grams(x, grad, Geometry(*pairs))
+
+    exactly, ways.patch_grams = ways.patch_grams, patch_grams
+    short = 0.0
+    for channels, kernel, stride in ((3, 16, 16), (3, 32, 32), (16, 15, 1)):
+        side = (8 - 1) * stride + kernel if stride == 1 else stride + kernel
+        geometry = Geometry((kernel, kernel), (stride, stride), NONE, ONE)
+        x, grad = _half_precision_case(1, channels, side, side, 16, geometry, F16)
+        x.zero_()[0, 0, :kernel, :kernel] = 2.0**-12 * (1 - 2.0**-6)
+        grad.zero_()[0, 0, 0, 0] = x[0, 0, 0, 0] = 1
+        moves = Moves(geometry.stride, geometry.padding, geometry.dilation, 1)
+        use = Convolved(x, grad, torch.Size((16, channels, kernel, kernel)), moves, 1)
+        norm = ways.ways_for(use)["gram-kernel"].measure(use).squared.sqrt()
+        sums = [twins.convolution_sum(x, grad, torch.ones(1), geometry)]
+        sums += [half_launch.cutout_sum(x, grad, torch.ones(1), geometry)] if use.is_cut_out else []
+        short = max(short, *(float(total.double().norm() / norm) - 1 for total in sums))
+    ways.patch_grams = exactly
+    return max(short, 0.0)
 
 
 def _teach_the_interpreter_bfloat16():
@@ -386,6 +426,7 @@ def _run_all():
     errors |= {f"boxes: {name}": _boxes_error(*case) for name, case in BOXES.items()}
     errors["a box of another number is not taken"] = _a_wrong_number_is_not_taken()
     errors["an infinite example spoils its own norm alone"] = _non_finite_examples_stay_apart()
+    errors["no norm by Gram matrices is below the sum"] = 1e6 * _bounds_by_the_kernels()
     return errors
 
 
@@ -399,6 +440,7 @@ NAMES = [
     *(f"boxes: {name}" for name in BOXES),
     "a box of another number is not taken",
     "an infinite example spoils its own norm alone",
+    "no norm by Gram matrices is below the sum",
 ]
 
 

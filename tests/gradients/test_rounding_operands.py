@@ -104,6 +104,11 @@ def test_convolutions_have_a_setting_of_their_own(setting, bits):
         assert convolution_bits() == bits
         assert operand_error(torch.float32, convolution=True) >= 2.0 ** (1 - bits)
         assert operand_error(torch.float32) < 2.0**-20
+        unit = 2.0**-23 if bits < 24 else 2.0**-24  # of sums that are cut, or rounded to the nearest
+        use = uneven_image()
+        later = operand_error(torch.float32, convolution=True) + (use.tokens + 4) * unit
+        assert ways._later(use) == pytest.approx(later, rel=1e-12)
+        assert sum_error(100, torch.float32) == 100 * 2.0**-24
     finally:
         conv.fp32_precision = before
 
@@ -133,6 +138,20 @@ def test_planted_a_bound_for_fewer_cut_bits_is_rejected(monkeypatch):
                 patch.setattr(module, name, lambda dtype, convolution=False: 2.0**-22)
             with pytest.raises(AssertionError):
                 check_cut(use, "high", 11, monkeypatch)
+
+
+def test_tiles_of_tokens_are_raised_by_all_that_can_happen_to_them():
+    """By numbers: products and their sum in the tiles, and again in the sum taken later."""
+    torch.manual_seed(0)
+    use = outer(torch.randn(3, 20, 8), torch.randn(3, 20, 6))
+    exact = torch.einsum("egtm,egtn->emn", use.left.double(), use.right.double()).flatten(1).norm(dim=1)
+    size = (use.left.double().norm(dim=3) * use.right.double().norm(dim=3)).sum((1, 2))
+    with matmul_precision("high"):
+        raised = (ways_for(use)["tile"].measure(use).squared.sqrt() - exact) / size
+        assert unscaled_error(torch.float32) == operand_error(torch.float32)
+    cut = 2.0**-9 + 2.0**-20
+    expected = 2 * cut + 2 * (20 + 64) * 2.0**-23
+    torch.testing.assert_close(raised, torch.full_like(raised, expected), rtol=1e-3, atol=0)
 
 
 def two_positions_that_nearly_cancel(dtype: torch.dtype, seed: int) -> Convolved:

@@ -17,7 +17,6 @@ from tacit.gradients import ClippedSum, clipped_grad, ways
 from tacit.gradients.contributions import Contribution, Convolved, Direct, Outer
 from tacit.gradients.convolving import Geometry
 from tacit.gradients.gram_norms import measure_several
-from tacit.gradients.kernels import fitting
 from tacit.gradients.layers import Layout, convolution
 from tacit.gradients.layers.linear import LINEAR
 from tacit.gradients.parameter_gradients import ParameterGradients
@@ -292,38 +291,6 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         convolution, "product_dtype", lambda values, grad: torch.promote_types(values.dtype, grad.dtype)
     )
-
-
-def half_precision_images(fold: int) -> Convolved:
-    torch.manual_seed(0)
-    x, grad = (
-        torch.randn(3 * fold, 16, 8, 8).bfloat16().contiguous(memory_format=torch.channels_last) for _ in range(2)
-    )
-    return Convolved(x, grad, torch.Size((16, 16, 3, 3)), Geometry((1, 1), (1, 1), (1, 1), 1), 3)
-
-
-@pytest.mark.parametrize("fold", [1, 2])
-def test_sums_and_gradients_by_boxes_are_those_of_any_other_way(fold, monkeypatch):
-    """Their kernels' twins, since this is no GPU: with an example that is not finite left out, and views added up."""
-    use, weights = half_precision_images(fold), torch.tensor([0.5, 0.7, 1.0], dtype=torch.float64)
-    finite = torch.tensor([True, False, True])
-    use.input[fold] = torch.nan
-    expected = use.weighted_sum(weights, finite)
-    written, gradients = ways_for(use)["keep-kernel"].measure(use), use.write_out()
-    norms = ways_for(use)["tile"].measure(use).squared.sqrt()
-    assert not use.is_cut_out
-    monkeypatch.setattr(fitting, "_cuts_out", lambda device: True)
-    assert use.is_cut_out
-    torch.testing.assert_close(use.weighted_sum(weights, finite), expected, rtol=1e-5, atol=1e-4)
-    by_boxes = ways_for(use)["keep-kernel"].measure(use)
-    assert by_boxes.source.order is not None
-    torch.testing.assert_close(by_boxes.squared, written.squared, equal_nan=True)
-    torch.testing.assert_close(by_boxes.source.write_out(), written.source.write_out(), equal_nan=True)
-    torch.testing.assert_close(use.write_out(), gradients, equal_nan=True)
-    # Nothing is scaled before it is multiplied, so there is less to raise.
-    exact = ways_for(use)["tile"].measure(use).squared.sqrt()
-    assert bool((exact[finite] < norms[finite]).all())
-    assert bool((exact[finite] >= use.write_out()[finite].double().flatten(1).norm(dim=1)).all())
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -198,7 +198,7 @@ class Convolved:
 
     @property
     def is_cut_out(self) -> bool:
-        """Whether kernels for half precision form gradients and sum, which then multiply no rounded operands."""
+        """Whether gradients and sum are taken from operands as they are, by kernels for half precision or by twins."""
         return self.is_image and cutouts_fit(self.input, self.grad, self.as_image)
 
     def as_outer(self) -> Outer:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tacit.gradients.contributions import Outer, at_least_float32
-from tacit.gradients.rounding import operand_error, smallest_normal, sum_error
+from tacit.gradients.rounding import largest_sum, operand_error, smallest_normal, sum_error
 
 _COPIES_ACROSS = platform.machine() == "aarch64"  # oneDNN turns a matrix round for each product there, and slowly
 
@@ -74,7 +74,8 @@ def raised_norms(squared: Tensor, left: Side, right: Side, dtype: torch.dtype, *
     lost = tiny * (left.terms * rights.sum(1) ** 2 + right.terms * lefts.sum(1) ** 2 + 1)
     error = (1 + left.error) * (1 + right.error) * (1 + sum_error(2, dtype)) - 1
     norm = (squared.clamp(min=0) + error * size**2 + lost).sqrt()
-    return (norm + later * size).square()
+    # The sum may be taken before it is scaled down, and what float32 cannot hold would spoil it for all.
+    return torch.where(size < largest_sum(dtype), norm + later * size, torch.inf).square()
 
 
 def _total(products: Tensor) -> Tensor:

@@ -79,18 +79,23 @@ def unscaled_error(dtype: torch.dtype) -> float:
     return 0.0 if _HALF_BITS.get(dtype, math.inf) <= operand_bits() else operand_error(dtype)
 
 
-def sum_error(terms: int, dtype: torch.dtype) -> float:
+def sum_error(terms: int, dtype: torch.dtype, *, convolution: bool = False) -> float:
     """The relative error of a sum of so many terms, against the sum of their sizes."""
     eps = float(torch.finfo(torch.promote_types(dtype, torch.float32)).eps)
-    cut = dtype in _HALF_BITS or (dtype != torch.float64 and operand_bits() < _OPERAND_BITS["highest"])
+    bits = convolution_bits() if convolution else operand_bits()
+    cut = dtype in _HALF_BITS or (dtype != torch.float64 and bits < _OPERAND_BITS["highest"])
     if dtype == torch.bfloat16:
         terms += terms // 64 + 2  # two sums, of which the second is a hundredth of the first
     return terms * eps / (1 if cut else 2)
 
 
-def blocked_sum_error(terms: int, block: int) -> float:
-    """The same in float32 where matrix units add up blocks of terms, and ordinary ones what these come to."""
-    return (min(terms, block) + -(-terms // block)) * 2.0**-23
+def blocked_sum_error(terms: int, block: int, stretches: int = 1) -> float:
+    """The same in float32 where matrix units add up blocks of terms, and ordinary ones what these come to.
+
+    Each of so many equal stretches of the terms begins with a block of its own.
+    """
+    each = -(-terms // stretches)
+    return (min(each, block) + stretches * -(-each // block)) * 2.0**-23
 
 
 def smallest_normal(dtype: torch.dtype) -> float:
@@ -104,6 +109,11 @@ def square_sum_error(terms: int) -> float:
     Each square is off by half a unit and their sum by as many units as there are terms; the root halves both.
     """
     return (terms + 2) * 2.0**-24
+
+
+def largest_sum(dtype: torch.dtype) -> float:
+    """Sizes that add up to less are held on the way to their sum, in whatever order they are added."""
+    return float(torch.finfo(torch.promote_types(dtype, torch.float32)).max) / 2
 
 
 def lost_squares(entries: int) -> float:

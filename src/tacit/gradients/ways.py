@@ -38,6 +38,7 @@ from tacit.gradients.kernels import (
 )
 from tacit.gradients.rounding import (
     blocked_sum_error,
+    largest_sum,
     lost_squares,
     operand_error,
     square_sum_error,
@@ -167,18 +168,22 @@ def _measure_shifts(use: Convolved) -> Measured:
 
 def _measure_by_gram_kernel(use: Convolved) -> Measured:
     """Both Gram matrices in one kernel, which takes half precision: its products are exact."""
-    squared, *squares = patch_grams(use.input, use.grad, *use.as_image)
-    left, right = (
-        Side(lengths, terms, blocked_sum_error(terms, GRAM_BLOCK))
-        for lengths, terms in zip(squares, (use.shape[0], use.shape[1:].numel()), strict=True)
-    )
+    squared, lefts, rights = patch_grams(use.input, use.grad, *use.as_image)
+    left_error, right_error = _gram_kernel_errors(use)
+    left, right = Side(lefts, use.shape[0], left_error), Side(rights, use.shape[1:].numel(), right_error)
     return Measured(raised_norms(squared, left, right, use.input.dtype, later=_later(use)), use)
+
+
+def _gram_kernel_errors(use: Convolved) -> tuple[float, float]:
+    """Of dot products of output gradients, and of patches, whose offsets each begin a block."""
+    patch, offsets = use.shape[1:].numel(), use.shape[2:].numel()
+    return blocked_sum_error(use.shape[0], GRAM_BLOCK), blocked_sum_error(patch, GRAM_BLOCK, offsets)
 
 
 def _later(use: Convolved) -> float:
     """What rounding may do to the sum: to its operands, unless they are taken as they are, and to what they add to."""
     scaled = 0.0 if use.is_cut_out else operand_error(use.input.dtype, convolution=True)
-    return scaled + sum_error(use.tokens + 4, use.input.dtype)
+    return scaled + sum_error(use.tokens + 4, use.input.dtype, convolution=True)
 
 
 def _measure_tiles(use: Outer) -> Measured:
@@ -189,8 +194,8 @@ def _measure_tiles(use: Outer) -> Measured:
     size = (lengths[0] * lengths[1]).sum((1, 2))
     lost = _lost_in_subnormals(lengths[0], use.rows, lengths[1], use.columns, use.right.dtype).sum((1, 2))
     dtype = use.right.dtype
-    error = unscaled_error(dtype) + operand_error(dtype) + 2 * sum_error(use.tokens + 64, dtype)
-    return Measured(_raised(squared, error * size + lost), use)
+    error = unscaled_error(dtype) + operand_error(dtype) + 2 * sum_error(use.tokens + _SQUARING, dtype)
+    return Measured(_raised(squared, error * size + lost + lost_squares(use.shape.numel())), use)
 
 
 def _measure_convolution_tiles(use: Convolved) -> Measured:
@@ -202,9 +207,11 @@ def _measure_convolution_tiles(use: Convolved) -> Measured:
             patch_lengths(at_least_float32(use.input), use.shape, use.geometry),
         )
     )
-    lost = _lost_in_subnormals(rows, use.shape[0], patches, use.shape[1:].numel(), use.input.dtype).sum(1)
-    error = unscaled_error(use.input.dtype) + sum_error(use.tokens + 64, use.input.dtype) + _later(use)
-    return Measured(_raised(squared, error * (rows * patches).sum(1) + lost), use)
+    dtype, size = use.input.dtype, (rows * patches).sum(1)
+    lost = _lost_in_subnormals(rows, use.shape[0], patches, use.shape[1:].numel(), dtype).sum(1)
+    error = unscaled_error(dtype) + sum_error(use.tokens + _SQUARING, dtype) + _later(use)
+    off = torch.where(size < largest_sum(dtype), error * size + lost + lost_squares(use.shape.numel()), torch.inf)
+    return Measured(_raised(squared, off), use)
 
 
 def _lost_in_subnormals(
@@ -215,7 +222,7 @@ def _lost_in_subnormals(
 
 
 def _raised(squared: Tensor, off: Tensor) -> Tensor:
-    """By what rounding of the tiles and of the sum taken later may do to the norm; lengths are off by 64 units."""
+    """By what rounding of the tiles and of the sum taken later may do to the norm."""
     return (squared.sqrt() + off).square()
 
 
@@ -341,6 +348,7 @@ def ways_for(use: Contribution) -> dict[str, Way]:
 _HALF = (torch.float16, torch.bfloat16)
 _AT_ONCE = 2**18  # numbers, which two MiB hold in float64
 _SHORT = 2**13  # whose length rounding raises by less than one part in 2000
+_SQUARING = 64  # units of float32 by which a tile's squares, added up, may take away from its length
 _PRECISE = 4e-3  # of a squared norm
 _NUMBER = 30  # multiplications in the time that a number takes to memory and back, roughly, on any machine
 
@@ -363,12 +371,12 @@ def is_precise(use: Contribution, name: str) -> bool:
     Only Gram matrices can fail here: what rounding may do to them grows with the square of S. A norm that is raised
     much is still safe, but the gradient would come out too short.
     """
-    if "gram" not in name or isinstance(use, Direct):
+    if name == "gram-kernel" and isinstance(use, Convolved):
+        error = sum(_gram_kernel_errors(use))
+    elif name != "gram" or isinstance(use, Direct):
         return True
-    rows, columns = (use.rows, use.columns) if isinstance(use, Outer) else (use.shape[0], use.shape[1:].numel())
-    if name == "gram-kernel":
-        error = blocked_sum_error(rows, GRAM_BLOCK) + blocked_sum_error(columns, GRAM_BLOCK)
     else:
+        rows, columns = (use.rows, use.columns) if isinstance(use, Outer) else (use.shape[0], use.shape[1:].numel())
         given = use.right.dtype if isinstance(use, Outer) else use.input.dtype
         dtype = torch.promote_types(given, torch.float32)  # which operands become first
         error = 2 * operand_error(dtype) + sum_error(rows, dtype) + sum_error(columns, dtype)

@@ -25,12 +25,15 @@ _HALF = (torch.float16, torch.bfloat16)
 def cutouts_fit(x: Tensor, grad: Tensor, geometry: Geometry) -> bool:
     """Whether gradients may be formed from boxes of the input: rows of up to 64 positions that nearly fill whole steps,
     channels contiguous on both sides, stride 1, on hardware that cuts boxes out.
+
+    Margins make zeros of what they meet, unless it is infinite: so there may be no input that no output meets.
     """
     height, width = whole_steps(grad)
     return (
         (INTERPRETED or _cuts_out(x.device))
         and _are_half_and_last(x, grad)
         and geometry.stride == (1, 1)
+        and _read_all_of_the_input(geometry, grad)
         and width <= _STEP
         and height * width <= _MOST_WASTE * grad.shape[2] * grad.shape[3]
         and min(x.shape[1], grad.shape[1]) >= _FEWEST_CHANNELS
@@ -68,12 +71,19 @@ def use_triton(tensor: Tensor) -> bool:
     return tensor.is_cuda and triton_is_installed()
 
 
+def _read_all_of_the_input(geometry: Geometry, grad: Tensor) -> bool:
+    sides = zip(geometry.kernel_size, geometry.dilation, grad.shape[2:], strict=True)
+    return all(kernel == 1 or dilation <= outputs for kernel, dilation, outputs in sides)
+
+
 def _are_half_and_last(x: Tensor, grad: Tensor) -> bool:
-    return (
-        x.dtype in _HALF
-        and x.dtype == grad.dtype
-        and all(0 < each.numel() <= _LARGEST and each.stride(1) == 1 for each in (x, grad))
-    )
+    return x.dtype in _HALF and x.dtype == grad.dtype and all(_is_ordinary(each) for each in (x, grad))
+
+
+def _is_ordinary(image: Tensor) -> bool:
+    """Channels contiguous, no number in two places, and all of it within reach of 32 bits."""
+    span = 1 + sum((size - 1) * stride for size, stride in zip(image.shape, image.stride(), strict=True))
+    return image.stride(1) == 1 and 0 < image.numel() <= span <= _LARGEST
 
 
 def _others(tensor: Tensor) -> list[int]:
@@ -82,4 +92,7 @@ def _others(tensor: Tensor) -> list[int]:
 
 @functools.cache
 def _cuts_out(device: torch.device) -> bool:
-    return device.type == "cuda" and triton_is_installed() and torch.cuda.get_device_capability(device) >= (9, 0)
+    """Some for desktops do, too, but have too little memory beside the processors."""
+    if device.type != "cuda" or not triton_is_installed():
+        return False
+    return torch.cuda.get_device_capability(device)[0] in (9, 10)

@@ -181,10 +181,11 @@ def _described(x: Tensor, grad: Tensor, cutout: Cutout) -> tuple[TensorDescripto
     """Both with the channels last: the input in boxes of whole output rows, the gradient as one long matrix."""
     width = grad.shape[3]
     image, flat = x.permute(0, 2, 3, 1), grad.permute(0, 2, 3, 1).reshape(-1, grad.shape[1])
-    blocks = ([1, cutout.positions // width, width, cutout.channels], [cutout.positions, cutout.rows])
-    pairs = zip((image, flat), blocks, strict=True)
-    described = (TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), block) for tensor, block in pairs)
-    return next(described), next(described)
+    boxes = [1, cutout.positions // width, width, cutout.channels]
+    return (
+        TensorDescriptor(image, list(image.shape), list(image.stride()), boxes),
+        TensorDescriptor(flat, list(flat.shape), list(flat.stride()), [cutout.positions, cutout.rows]),
+    )
 
 
 def _positions(grad: Tensor) -> int:
