@@ -103,7 +103,7 @@ def test_weights_of_cut_out_sums_are_rounded_down(monkeypatch):
     monkeypatch.setattr(fitting, "_cuts_out", lambda device: True)
     use = half_precision_images(1)
     given: list[Tensor] = []
-    monkeypatch.setattr(contributions, "convolution_sum", lambda x, grad, weights, *pairs: given.append(weights))
+    monkeypatch.setattr(contributions, "convolution_sum", lambda x, grad, weights, geometry: given.append(weights))
     weights = torch.linspace(0.1, 0.9, 3, dtype=torch.float64)
     use.weighted_sum(weights)
     assert given[0].dtype == torch.float32

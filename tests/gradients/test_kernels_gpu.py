@@ -125,5 +125,5 @@ def test_what_does_not_begin_where_the_hardware_can_begin_is_summed_all_the_same
     moved = torch.empty(x.numel() + 1, dtype=x.dtype, device="cuda")[1:].as_strided(x.shape, x.stride())
     moved.copy_(x)
     assert cutouts_fit(moved, grad, geometry)
-    expected = convolution_sum(x, grad, weights, *geometry)
-    assert relative(convolution_sum(moved, grad, weights, *geometry)[None], expected[None]) < 3e-6
+    expected = convolution_sum(x, grad, weights, geometry)
+    assert relative(convolution_sum(moved, grad, weights, geometry)[None], expected[None]) < 3e-6

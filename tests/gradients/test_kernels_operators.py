@@ -15,6 +15,8 @@ from tacit.gradients import kernels
 from tacit.gradients.kernels import operators, tuning, twins
 from tacit.gradients.kernels.geometry import Geometry
 
+PLAIN, PADDED = (Geometry((3, 3), (1, 1), padding, (1, 1)) for padding in ((0, 0), (1, 1)))
+
 
 def random(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -145,8 +147,8 @@ def test_sums_and_gram_matrices_are_those_of_the_loop(kernel_size, stride, paddi
     products = torch.stack([loop_convolution(*side, geometry) for side in sides])
     weights = torch.tensor([0.5, 0.0, 2.0])
     expected = (products * weights.double()[:, None, None]).sum(0).view(4, 2, *kernel_size)
-    torch.testing.assert_close(kernels.convolution_sum(x, grad, weights, *geometry), expected.float())
-    squared, lefts, rights = kernels.patch_grams(x, grad, *geometry)
+    torch.testing.assert_close(kernels.convolution_sum(x, grad, weights, geometry), expected.float())
+    squared, lefts, rights = kernels.patch_grams(x, grad, geometry)
     torch.testing.assert_close(squared, products.flatten(1).square().sum(1))
     torch.testing.assert_close(lefts.double(), grad.double().flatten(2).square().sum(1), rtol=1e-6, atol=0)
     patches = F.unfold(x.double(), kernel_size, dilation, padding, stride)
@@ -170,8 +172,8 @@ def test_an_empty_batch_and_no_tokens_are_ordinary():
     for by_offset in (False, True):
         assert kernels.convolution_products(x, grad, (3, 3), by_offset=by_offset).shape == (0, 4, 27)
     assert kernels.convolution_norms(x, grad, (3, 3)).shape == (0,)
-    assert [found.shape for found in kernels.patch_grams(x, grad, (3, 3))] == [(0,), (0, 9), (0, 9)]
-    total = kernels.convolution_sum(x, grad, torch.zeros(0), (3, 3))
+    assert [found.shape for found in kernels.patch_grams(x, grad, PLAIN)] == [(0,), (0, 9), (0, 9)]
+    total = kernels.convolution_sum(x, grad, torch.zeros(0), PLAIN)
     assert torch.equal(total, torch.zeros(4, 3, 3, 3))
     assert kernels.zero_rows_(random(0, 3), torch.ones(0, dtype=torch.bool)).shape == (0, 3)
 
@@ -183,8 +185,8 @@ def everything(left, right, x, grad, values, keep):
         kernels.product_norms(left, right),
         kernels.convolution_products(x, grad, (3, 3), padding=(1, 1)),
         kernels.convolution_norms(x, grad, (3, 3), padding=(1, 1)),
-        *kernels.patch_grams(x, grad, (3, 3), padding=(1, 1)),
-        kernels.convolution_sum(x, grad, left[:, 0, 0], (3, 3), padding=(1, 1)),
+        *kernels.patch_grams(x, grad, PADDED),
+        kernels.convolution_sum(x, grad, left[:, 0, 0], PADDED),
         kernels.weighted_rows(values, left[:, 0, 0], keep),
         values,
     )
@@ -257,9 +259,9 @@ def test_bad_input_is_named():
         with pytest.raises(
             InputError, match=r"weights=\[.\] of torch.float.*: must be \[2\] of float32 on cpu. Pass one"
         ):
-            kernels.convolution_sum(x, grad, weights, (3, 3))
+            kernels.convolution_sum(x, grad, weights, PLAIN)
     with pytest.raises(InputError, match=r"grad=\[2, 4, 3, 3\]: must have spatial size \(5, 5\)"):
-        kernels.patch_grams(x, grad, (3, 3), padding=(1, 1))
+        kernels.patch_grams(x, grad, PADDED)
     with pytest.raises(InputError, match=r"keep=\[3\] of torch.bool.*one flag an example"):
         kernels.zero_rows_(a, torch.ones(3, dtype=torch.bool))
     with pytest.raises(InputError, match=r"weights=\[3\] of torch.float32: must be .* Flatten the rows"):

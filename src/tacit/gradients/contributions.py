@@ -222,7 +222,7 @@ class Convolved:
             finite = None if finite is None else finite.repeat_interleave(self.fold)
         if self.is_cut_out:
             scale = _chosen(_round_down(weights, torch.float32), finite)
-            return convolution_sum(self.input, self.grad, scale, *self.as_image)
+            return convolution_sum(self.input, self.grad, scale, self.as_image)
         values, grad = at_least_float32(self.input), at_least_float32(self.grad)
         if grad.numel() <= values.numel():
             values, grad = _cleared(values, finite), _scaled(grad, weights, finite)

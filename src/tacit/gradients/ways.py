@@ -168,7 +168,7 @@ def _measure_shifts(use: Convolved) -> Measured:
 
 def _measure_by_gram_kernel(use: Convolved) -> Measured:
     """Both Gram matrices in one kernel, which takes half precision: its products are exact."""
-    squared, lefts, rights = patch_grams(use.input, use.grad, *use.as_image)
+    squared, lefts, rights = patch_grams(use.input, use.grad, use.as_image)
     left_error, right_error = _gram_kernel_errors(use)
     left, right = Side(lefts, use.shape[0], left_error), Side(rights, use.shape[1:].numel(), right_error)
     return Measured(raised_norms(squared, left, right, use.input.dtype, later=_later(use)), use)

@@ -165,7 +165,7 @@ def _add_tile(
     """
     parameter, descending, rate = descent
     lane = tl.arange(0, TILE)
-    start = tile.to(tl.int64) * (VALUES)
+    start = tile.to(tl.int64) * VALUES
     inside, moved = values + start, parameter + start
     left, moving = left_in_tile(count, start), left_in_tile(descending, start)
     # Asked for before the cipher, they are there when it is done.

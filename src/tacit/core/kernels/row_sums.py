@@ -24,7 +24,7 @@ def take_sums(
     """
     rows, weights, keep = sums
     pair = tl.arange(0, 2 * TILE)
-    start = tile.to(tl.int64) * (VALUES)
+    start = tile.to(tl.int64) * VALUES
     left = left_in_tile(count, start)
     s0 = tl.zeros([2 * TILE], tl.float32)
     s1, s2, s3, s4 = s0, s0, s0, s0

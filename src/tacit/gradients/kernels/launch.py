@@ -7,17 +7,16 @@ a patch reaches over the edge.
 """
 
 import math
-import os
 
 import torch
 from torch import Tensor
 
 from tacit.gradients.kernels import tiles
+from tacit.gradients.kernels.fitting import INTERPRETED
 from tacit.gradients.kernels.geometry import Geometry
 from tacit.gradients.kernels.tuning import Tile, candidates, choose
 
 _LARGEST = 2**31 - 1  # Offsets within an example are 32-bit.
-_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 _ROWS = 16  # whose flags one program looks at
 _NARROW = (16, 128)  # rows by columns that one program adds up at a time
 _DEEP = (64, 128)  # the same of a matrix that the GPU's cache holds, shared by few programs
@@ -58,7 +57,7 @@ def product_norms(left: Tensor, right: Tensor, precision: str) -> Tensor:
     table = candidates(rows, columns, tokens, left.element_size(), precision)
     layout = (left.stride(1) == 1, right.stride(1) == 1)
     key = ("product", left.device, left.dtype, precision, tokens, rows, columns, layout)
-    return _total(launch(choose(key, table, launch, can_time=not _INTERPRETED)))
+    return _total(launch(choose(key, table, launch, can_time=not INTERPRETED)))
 
 
 def convolution(
@@ -110,7 +109,7 @@ def convolution(
     table = candidates(rows, columns, positions, x.element_size(), precision)
     layout = (channels_last, by_offset, grad.stride(2) == 1)
     key = ("convolution", x.device, x.dtype, out_dtype, precision, geometry, x.shape[1:], rows, views, layout)
-    out = launch(choose(key, table, launch, can_time=not _INTERPRETED))
+    out = launch(choose(key, table, launch, can_time=not INTERPRETED))
     return out if writes else _total(out)
 
 

@@ -109,14 +109,7 @@ def convolution_norms(
     return norms
 
 
-def patch_grams(
-    x: Tensor,
-    grad: Tensor,
-    kernel_size: Pair,
-    stride: Pair = (1, 1),
-    padding: Pair = (0, 0),
-    dilation: Pair = (1, 1),
-) -> tuple[Tensor, Tensor, Tensor]:
+def patch_grams(x: Tensor, grad: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor, Tensor]:
     r"""Squared norms of a convolution's gradients from Gram matrices over its output positions, which are few.
 
     :math:`\|\sum_t l_t r_t^T\|^2 = \sum_{ts} (l_t \cdot l_s)(r_t \cdot r_s)` with the output gradients l and the
@@ -126,20 +119,12 @@ def patch_grams(
         ``[B]`` in float64, and the squared lengths of l and of r, ``[B, positions]`` in float32. Dot products are sums
         in float32, by the kernel in blocks of `GRAM_BLOCK` terms; all that follows is float64.
     """
-    geometry = _check_convolution(x, grad, Geometry(kernel_size, stride, padding, dilation), 1)
+    _check_convolution(x, grad, geometry, 1)
     squared, lefts, rights = torch.ops.tacit.patch_grams(x, grad, geometry.numbers)
     return squared, lefts, rights
 
 
-def convolution_sum(
-    x: Tensor,
-    grad: Tensor,
-    weights: Tensor,
-    kernel_size: Pair,
-    stride: Pair = (1, 1),
-    padding: Pair = (0, 0),
-    dilation: Pair = (1, 1),
-) -> Tensor:
+def convolution_sum(x: Tensor, grad: Tensor, weights: Tensor, geometry: Geometry) -> Tensor:
     """The weight gradients of all rows of x, each times its weight, added up: ``[O, C, KH, KW]`` in float32.
 
     For half precision, whose products are exact. A row's products are added up in float32 before they are multiplied by
@@ -147,10 +132,10 @@ def convolution_sum(
     computes in float64.
 
     Args:
-        x, grad, kernel_size, stride, padding, dilation: as in `convolution_products`.
+        x, grad: as in `convolution_products`, of a convolution of this ``geometry``.
         weights: ``[B]`` of float32. A row of weight zero adds nothing, NaN and infinity included.
     """
-    geometry = _check_convolution(x, grad, Geometry(kernel_size, stride, padding, dilation), 1)
+    _check_convolution(x, grad, geometry, 1)
     if weights.shape != x.shape[:1] or weights.dtype != torch.float32 or weights.device != x.device:
         raise InputError(
             f"weights={list(weights.shape)} of {weights.dtype} on {weights.device}: must be [{len(x)}] of float32 on "
