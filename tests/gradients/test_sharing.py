@@ -18,6 +18,7 @@ BACKWARD = torch.ops.aten.native_group_norm_backward.default
 VAR_MEAN = torch.ops.aten.var_mean.correction
 LAYER_NORM = torch.ops.aten.native_layer_norm.default
 RSQRT = torch.ops.aten.rsqrt.default
+CAST = torch.ops.aten._to_copy.default
 
 
 def traced(function: Callable[..., object], *inputs: Tensor) -> GraphModule:
@@ -148,6 +149,80 @@ def test_half_precision_keeps_its_own_statistics() -> None:
     assert count(graph, LAYER_NORM) == 2
 
 
+@pytest.mark.parametrize(("gathers", "left"), [(True, 1), (False, 2)])
+def test_a_lot_is_gathered_and_cast_once(gathers: bool, left: int) -> None:
+    """A layer casts the lot, and its weight's gradient a view of the lot; what was computed may be computed again."""
+    table, index, keep = X.flatten(1), torch.tensor([2, 0, 3]), torch.tensor([True, False, True])
+
+    def function(table: Tensor, index: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+        lot = table.index_select(0, index) if gathers else table[:3] * 2
+        first = lot.bfloat16() @ table[:2].bfloat16().t()
+        again = zero_rows_(lot.view(3, 1, 12).unsqueeze(1).bfloat16(), keep)
+        return first, again
+
+    graph = traced(function, table, index, keep)
+    share_sums(graph)
+    graph.graph.lint()
+    assert count(graph, CAST) == 1 + left
+    for found, expected in zip(graph(table, index, keep), function(table, index, keep), strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("clears", "found"), [(True, 1), (False, 0)])
+def test_norms_of_rectified_values_read_what_was_rectified(clears: bool, found: int) -> None:
+    """Where the values are cleared later; NaN stays NaN, which tells that an example is left out."""
+    x, keep = X.flatten(1).clone(), torch.tensor([True, False, True, True])
+    x[0], x[1, 2] = -x[0].abs(), torch.nan
+
+    def function(x: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+        values = torch.relu(x * 2)
+        norms = torch.linalg.vector_norm(values.view(4, 1, 12).unsqueeze(1).select(2, 0), dim=2, dtype=torch.float64)
+        return norms, zero_rows_(values, keep) if clears else values
+
+    graph = traced(function, x, keep)
+    share_sums(graph)
+    graph.graph.lint()
+    assert count(graph, torch.ops.aten.clamp_min.default) == found
+    for one, expected in zip(graph(x, keep), function(x, keep), strict=True):
+        torch.testing.assert_close(one, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def rectified_then_changed(x: Tensor) -> tuple[Tensor, ...]:
+    values = torch.relu(x * 2)
+    values.add_(1)
+    return torch.linalg.vector_norm(values.flatten(1), dim=1), zero_rows_(values, torch.tensor([True] * 3 + [False]))
+
+
+def changed_once_rectified(x: Tensor) -> tuple[Tensor, ...]:
+    before = x * 2
+    values = torch.relu(before)
+    before.add_(1)
+    return torch.linalg.vector_norm(values.flatten(1), dim=1), zero_rows_(values, torch.tensor([True] * 3 + [False]))
+
+
+def cleared_once_rectified(x: Tensor) -> tuple[Tensor, ...]:
+    keep, before = torch.tensor([True] * 3 + [False]), x * 2
+    values = torch.relu(before)
+    zero_rows_(before, keep)
+    return torch.linalg.vector_norm(values.flatten(1), dim=1), zero_rows_(values, keep)
+
+
+def gathered_then_changed(x: Tensor) -> tuple[Tensor, ...]:
+    lot = x.index_select(0, torch.tensor([1, 0]))
+    first, second = lot.double(), lot.flatten(1).double()
+    return first.clone(), second.mul_(2), first
+
+
+def gathered_in_two_types(x: Tensor) -> tuple[Tensor, ...]:
+    lot = x.index_select(0, torch.tensor([1, 0]))
+    return lot.double(), lot.flatten(1).bfloat16()
+
+
+def cast_from_a_view(x: Tensor) -> tuple[Tensor, ...]:
+    lot = x.index_select(0, torch.tensor([1, 0]))
+    return lot[:1].double(), lot.flatten(1).double()
+
+
 def cast_then_changed(x: Tensor) -> Tensor:
     first, second = x.float(), x.float()
     return first.mul_(2) + second
@@ -186,6 +261,12 @@ def beside_group_norm(
 
 X = 3 + torch.randn(4, 2, 6, generator=torch.Generator().manual_seed(0))
 DIFFERENT = {
+    "rectified values that are changed": (rectified_then_changed, X),
+    "values that are changed once rectified": (changed_once_rectified, X),
+    "values that are cleared once rectified": (cleared_once_rectified, X),
+    "a lot that is changed": (gathered_then_changed, X),
+    "a lot in two types": (gathered_in_two_types, X),
+    "a part of a lot": (cast_from_a_view, X),
     "a cast that is changed": (cast_then_changed, X.double()),
     "a product that is changed": (product_then_changed, X - 3),
     "a mean that is changed": (mean_then_changed, X),

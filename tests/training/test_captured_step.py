@@ -17,10 +17,13 @@ class StandInNoise:
     launches = True
 
     def __init__(self):
-        self.table, self.launched, self.forms = object(), [], []
+        self.table, self.launched, self.forms, self.pointed = object(), [], [], 0
+        self.pointing = None
 
     def point_to(self, sums, descent=None, open_sums=None):
         self.at, self.descent, self.open_sums = sums, descent, open_sums
+        self.pointing = object()
+        self.pointed += 1
 
     def launch(self, key, form=None):
         self.launched.append(self.table)
@@ -69,6 +72,33 @@ def test_every_program_gets_its_own_noise(step):
     for lot in ("first", "second", "first", "first", "second", "first"):
         captured.prepare(lot, None)(bytes(32))
         assert parameter.grad.item() == pytest.approx((LOTS[lot] + 0.001) / 10)
+
+
+def test_the_noise_is_pointed_to_the_same_sums_once(step):
+    captured, _, noise = step
+    for _ in range(3):
+        captured.prepare("first", None)(bytes(32))
+    assert noise.pointed == 1
+
+
+def test_noise_that_was_pointed_elsewhere_comes_back(step):
+    """As by an ordinary step that broke off before the end: this one's sums would get none."""
+    captured, parameter, noise = step
+    captured.prepare("first", None)(bytes(32))
+    noise.point_to({"w": torch.zeros(1)})
+    captured.prepare("first", None)(bytes(32))
+    assert parameter.grad.item() == pytest.approx((LOTS["first"] + 0.001) / 10)
+
+
+def test_another_rate_is_pointed_to(step):
+    captured, parameter, noise = step
+    optimizer = torch.optim.SGD([parameter], lr=0.5)
+    captured._update = Update(optimizer)
+    for rate in (0.5, 0.25, 0.25):
+        optimizer.param_groups[0]["lr"] = rate
+        captured.prepare("first", None)(bytes(32))
+        assert noise.descent["w"][1] == rate
+    assert noise.pointed == 2
 
 
 def test_another_table_of_noise_is_captured_anew(step):

@@ -14,7 +14,18 @@ def parameters():
 def test_plain_descent_is_seen():
     given = parameters()
     descent = Update(torch.optim.SGD(given.values(), lr=0.1)).descent(given)
-    assert [(name, rate) for name, (_, rate) in descent.items()] == [("a", 0.1), ("b", 0.1)]
+    assert [(name, rate) for name, (_, rate) in descent.targets.items()] == [("a", 0.1), ("b", 0.1)]
+
+
+def test_descent_is_the_same_until_something_changes():
+    given, other = parameters(), nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([*given.values(), other], lr=0.1)
+    update = Update(optimizer)
+    first = update.descent(given)
+    assert first.others == [other]
+    assert update.descent(given) is first
+    optimizer.param_groups[0]["lr"] = 0.2
+    assert update.descent(given) is not first
 
 
 def test_a_hook_that_comes_later_ends_it():

@@ -64,6 +64,11 @@ class NoiseTable:
         self._owners = torch.arange(len(counts), dtype=torch.int32).repeat_interleave(torch.tensor(counts)).to(device)
         self._facts: object = None
 
+    @property
+    def pointing(self) -> object:
+        """What it points to, another object whenever that has changed."""
+        return self._facts
+
     def point_to(
         self,
         tensors: Sequence[Tensor],

@@ -36,6 +36,10 @@ _LONG_CHAINS = {
     "realize_reads_threshold": 8,
     "realize_acc_reads_threshold": 30,
 }
+# Where a step is over in a tenth of a millisecond, a launch is a part of it. What does not wait for each other then
+# shares one. In longer programs that gains nothing, and holds memory for what waits for its company.
+_SHARED_LAUNCHES = {"combo_kernels": True}
+_SHORT = 300  # operations
 _TURN = 1e-4  # seconds, after which a compiler in the background lets the training go on
 
 
@@ -163,7 +167,8 @@ def _options(trace: Trace, device: torch.device) -> dict[str, Any]:
     convolves = any("convolution" in name for name in operations)
     normalises = any("native_group_norm" in name for name in operations)
     layout = {"force_layout_optimization": True} if convolves else {}
-    return needed | layout | (_LONG_CHAINS if normalises else {})
+    launches = _SHARED_LAUNCHES if len(trace.graph.graph.nodes) <= _SHORT else {}
+    return needed | layout | launches | (_LONG_CHAINS if normalises else {})
 
 
 def compiling() -> bool:

@@ -13,6 +13,7 @@ from tacit.gradients.kernels import fetch_box_
 
 _ALIGNED = 128  # bytes: wide loads need the beginning of a tensor so, and the kernel that of a box
 _UNDER_WAY = 8  # parcels at most; the host waits where the device is so many steps behind
+_HALF = _UNDER_WAY // 2  # boxes that are waited for together: asking for each takes time in every step
 _READERS = 132  # programs that fetch a box together: one for each processor of an H100 or H200
 
 Span = tuple[int, int]
@@ -36,7 +37,7 @@ class Parcel:
     """
 
     def __init__(self, tensors: Sequence[Tensor], device: torch.device) -> None:
-        self._ring: list[_Box] = []
+        self._fetched: list[torch.cuda.Event] = []
         sizes = [0 if tensor.is_cuda else tensor.numel() * tensor.element_size() for tensor in tensors]
         ends = np.cumsum([_ALIGNED, *(-(-size // _ALIGNED) * _ALIGNED for size in sizes)]).tolist()
         spans = [(start, start + size) for start, size in zip(ends, sizes, strict=False)]
@@ -50,7 +51,9 @@ class Parcel:
             for tensor, span in zip(tensors, spans, strict=True)
         ]
         self._constants: list[Tensor | None] = [None] * len(tensors)
-        self._ring = [_Box.of(memory, tensors, spans, device) for memory in self._boxes]
+        self._ring = [_Box.of(memory, tensors, spans) for memory in self._boxes]
+        if device.type == "cuda":
+            self._fetched = [torch.cuda.Event() for _ in range(2)]  # type: ignore[no-untyped-call]
         self.send(tensors, self.fetch)
 
     def send(self, tensors: Sequence[Tensor], launch: Callable[[], object], *, constant: Tensor | None = None) -> None:
@@ -61,8 +64,10 @@ class Parcel:
         """
         # Who broke off the last launch, with an interrupt or out of memory, has left open whether it ran: ask.
         number = int(self._counts[0]) if self._number is None else self._number
-        box = self._ring[number % _UNDER_WAY]
-        box.wait()
+        turn = number % _UNDER_WAY
+        box, (half, place_in_half) = self._ring[turn], divmod(turn, _HALF)
+        if place_in_half == 0:
+            self._wait_for(half)
         for place, tensor in enumerate(tensors):
             if place in box.views:  # as the first parcel had it, wherever this one's tensor lies
                 box.views[place].copy_(tensor)
@@ -72,7 +77,8 @@ class Parcel:
         box.label[0] = number
         self._number = None
         launch()
-        box.left(self._there.device)
+        if place_in_half == _HALF - 1:
+            self._mark(half)
         self._number = number + 1
 
     def fetch(self) -> None:
@@ -84,14 +90,28 @@ class Parcel:
 
         A capture may not be disturbed by waiting, and has begun by waiting for all that was under way.
         """
-        if self._ring and self._there.is_cuda and not torch.cuda.is_current_stream_capturing():
-            for box in self._ring:
-                box.wait()
+        if self._fetched and not torch.cuda.is_current_stream_capturing():
+            torch.cuda.synchronize(self._there.device)
+
+    def _wait_for(self, half: int) -> None:
+        """Until the parcels were fetched that were packed in these boxes before.
+
+        The mark is that of the last one. Those before it were launched before, and whoever broke off a launch has
+        waited since for all that ran.
+        """
+        if self._fetched:
+            self._fetched[half].synchronize()
+
+    def _mark(self, half: int) -> None:
+        """The launches that fetch these boxes are under way."""
+        if self._fetched:
+            place = torch._C._cuda_getCurrentStream(self._there.device.index)
+            self._fetched[half].record(_stream_of(place))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Box:
-    """A place on the host to pack a parcel in, which is not touched again before the parcel was fetched.
+    """A place on the host to pack a parcel in.
 
     Attributes:
         label: the number of its parcel, in the box's first word.
@@ -100,27 +120,15 @@ class _Box:
 
     label: npt.NDArray[np.int64]
     views: dict[int, Tensor]
-    fetched: torch.cuda.Event | None
 
     @classmethod
-    def of(cls, memory: Tensor, tensors: Sequence[Tensor], spans: Sequence[Span], device: torch.device) -> "_Box":
+    def of(cls, memory: Tensor, tensors: Sequence[Tensor], spans: Sequence[Span]) -> "_Box":
         views = {
             place: _view(memory, span, tensor)
             for place, (tensor, span) in enumerate(zip(tensors, spans, strict=True))
             if not tensor.is_cuda
         }
-        event = torch.cuda.Event() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        return cls(memory.numpy(), views, event)
-
-    def wait(self) -> None:
-        """Until what was packed before was fetched."""
-        if self.fetched is not None:
-            self.fetched.synchronize()
-
-    def left(self, device: torch.device) -> None:
-        """The launch that fetches it is under way."""
-        if self.fetched is not None:
-            self.fetched.record(_stream_of(torch._C._cuda_getCurrentStream(device.index)))
+        return cls(memory.numpy(), views)
 
 
 @functools.lru_cache(maxsize=64)

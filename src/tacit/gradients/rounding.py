@@ -50,7 +50,13 @@ def _has_gpu() -> bool:
 
 
 def _setting_of_cpu_convolutions() -> str:
-    return str(getattr(getattr(torch.backends.mkldnn, "conv", None), "fp32_precision", None))
+    return str(getattr(_cpu_convolutions(), "fp32_precision", None))
+
+
+@functools.cache
+def _cpu_convolutions() -> object:
+    """What holds their setting, where this torch has one."""
+    return getattr(torch.backends.mkldnn, "conv", None)
 
 
 def _cuts_gpu_convolutions() -> bool:

@@ -2,7 +2,9 @@
 
 GroupNorm's backward pass adds up g and g x over the positions of every channel, and so does the gradient of its weight
 and bias for every example. As one operation the former hides its sums; written out, the two are the same nodes. Means
-and deviations, which the gradient of a normalisation's weight needs again, are still there from the forward pass.
+and deviations, which the gradient of a normalisation's weight needs again, are still there from the forward pass. So is
+a lot that was gathered and cast for the first layer, whose weight's gradient needs it again. The other way round, what
+costs nothing to compute again is not read again.
 """
 
 import operator
@@ -13,12 +15,14 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
-from tacit.gradients.tidying import is_mutable, replace, storage_of, written_storages
+from tacit.gradients.tidying import is_mutable, is_view, replace, storage_of, value_of, written_storages
 
 _aten = torch.ops.aten
 _BACKWARD, _VAR_MEAN = _aten.native_group_norm_backward.default, _aten.var_mean.correction
 _GROUP_NORM, _LAYER_NORM = _aten.native_group_norm.default, _aten.native_layer_norm.default
-_MERGED = (_aten._to_copy.default, _aten.mul.Tensor, _aten.reshape.default, _aten.sum.dim_IntList)
+_NORM, _CLEAR = _aten.linalg_vector_norm.default, torch.ops.tacit.zero_rows_.default
+_CAST, _GATHER = _aten._to_copy.default, _aten.index_select.default
+_MERGED = (_CAST, _aten.mul.Tensor, _aten.reshape.default, _aten.sum.dim_IntList)
 
 
 def share_sums(graph: GraphModule) -> None:
@@ -27,6 +31,8 @@ def share_sums(graph: GraphModule) -> None:
         if _can_be_written_out(node):
             _write_out(graph.graph, node)
     _merge(graph.graph)
+    _reuse_casts(graph.graph)
+    _measure_before_clearing(graph.graph)
     _reuse_statistics(graph.graph)
     graph.graph.eliminate_dead_code()
     graph.recompile()
@@ -118,6 +124,49 @@ def _merge(graph: Graph) -> None:
             same = seen.setdefault(repr((node.target, node.args, node.kwargs)), node)
             if same is not node:
                 replace(node, same)
+
+
+def _reuse_casts(graph: Graph) -> None:
+    """Views of a lot that was cast, in place of casts of its views: those would be gathered once more."""
+    firsts: dict[tuple[Any, str], Node] = {}
+    for node in [node for node in _before_changes(graph) if node.target is _CAST]:
+        source, views = _viewed(node.all_input_nodes[0])
+        first = firsts.setdefault((source, repr(node.kwargs)), node)
+        if first is not node and source.target is _GATHER and first.args == (source,):
+            replace(node, _seen_as(graph, first, views, node))
+
+
+def _measure_before_clearing(graph: Graph) -> None:
+    """Norms of rectified values that are cleared later on are taken of what was rectified.
+
+    Torch's compiler fuses no reader with what makes a tensor that is changed afterwards. Rectified once more on the
+    way, the values are not read again: the backward pass, which it then fuses the norm with, reads what they come from.
+    """
+    cleared = set().union(*map(written_storages, graph.find_nodes(op="call_function", target=_CLEAR)))
+    for norm in [node for node in _before_changes(graph) if node.target is _NORM]:
+        source, views = _viewed(norm.all_input_nodes[0])
+        if source.target is _aten.relu.default and storage_of(source) in cleared:
+            with graph.inserting_before(norm):
+                again = graph.call_function(_aten.clamp_min.default, (source.all_input_nodes[0], 0))
+                again.meta["val"] = value_of(again)
+            norm.replace_input_with(norm.all_input_nodes[0], _seen_as(graph, again, views, norm))
+
+
+def _viewed(values: Node) -> tuple[Node, list[Node]]:
+    """What values are views of, and these views in order."""
+    views: list[Node] = []
+    while is_view(values):
+        views.insert(0, values)
+        values = values.all_input_nodes[0]
+    return values, views
+
+
+def _seen_as(graph: Graph, values: Node, views: Sequence[Node], before: Node) -> Node:
+    with graph.inserting_before(before):
+        for view in views:
+            values = graph.call_function(view.target, (values, *view.args[1:]), view.kwargs)  # type: ignore[arg-type]
+            values.meta["val"] = value_of(values)
+    return values
 
 
 def _reuse_statistics(graph: Graph) -> None:

@@ -63,7 +63,7 @@ def _given(graph: GraphModule) -> set[object]:
     """The memory of its arguments and of tensors that the model holds: what the graph did not make itself."""
     given = _arguments(graph)
     for held in graph.graph.find_nodes(op="get_attr"):  # whose memory is known by its views alone
-        given.update(storage_of(node) for node in (held, *filter(_is_view, held.users)))
+        given.update(storage_of(node) for node in (held, *filter(is_view, held.users)))
     return given
 
 
@@ -81,8 +81,14 @@ def _use_instead(copied: Node, source: Node) -> None:
     replace(copied, source)
     for node in graph.nodes:
         if place in map(_storage, tree_leaves(node.meta.get("val"))):
-            arguments, options = map_arg((node.args, node.kwargs), lambda given: given.meta["val"])
-            node.meta["val"] = node.target(*arguments, **options)
+            node.meta["val"] = value_of(node)
+
+
+def value_of(node: Node) -> Any:
+    """What an operation gives for the values that its arguments are known to have."""
+    operation: Any = node.target
+    arguments, options = map_arg((node.args, node.kwargs), lambda given: given.meta["val"])
+    return operation(*arguments, **options)
 
 
 def replace(node: Node, found: Node) -> None:
@@ -118,7 +124,7 @@ def is_mutable(node: Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and bool(_schema(node).is_mutable)
 
 
-def _is_view(node: Node) -> bool:
+def is_view(node: Node) -> bool:
     """Whether an operation returns memory that it was given."""
     returns = _schema(node).returns if isinstance(node.target, torch._ops.OpOverload) else ()
     return any(found.alias_info is not None for found in returns)

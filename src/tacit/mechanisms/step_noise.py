@@ -99,6 +99,11 @@ class StepNoise:
         """Whether the sums that were last pointed to take one launch."""
         return self.table is not None
 
+    @property
+    def pointing(self) -> object:
+        """What the next launch works on, another object whenever that has changed."""
+        return None if self.table is None else self.table.pointing
+
     def launch(self, key: Tensor, form: RowForm | None = None) -> None:
         """Adds noise to the sums that were pointed to, divides, and descends: one launch that a CUDA graph may hold.
 

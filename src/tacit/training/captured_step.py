@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import weakref
 from collections.abc import Callable
 
 import torch
@@ -14,7 +15,7 @@ from tacit.gradients import ClippedGrad
 from tacit.gradients.open_sums import Finished
 from tacit.gradients.tracing import Batch
 from tacit.mechanisms import StepNoise
-from tacit.training.update import Update
+from tacit.training.update import Descent, Update
 
 Launch = Callable[[bytes], None]
 """Takes the step with the noise of this key."""
@@ -31,6 +32,7 @@ class CapturedStep:
     def __init__(self, grad: ClippedGrad, noise: StepNoise, update: Update) -> None:
         self._grad, self._noise, self._update = grad, noise, update
         self._finish = _Finish(grad, noise, None)
+        self._pointed: tuple[weakref.ref[Finished], Descent | None, object] | None = None
         self._tried, self._given_up = False, False
 
     @property
@@ -58,12 +60,21 @@ class CapturedStep:
     def _take(self, launch: Callable[[Tensor], None], finished: Finished, key: bytes) -> None:
         parameters, sums = self._grad.parameters, finished.sums
         descent = self._update.descent(parameters)
-        self._noise.point_to(sums, descent, finished.open_sums)
+        self._point_to(finished, descent)
         launch(key_tensor(key, device="cpu"))
         if descent is None:
             self._update(parameters, sums)
         else:
-            self._update.place(parameters, sums)
+            self._update.place(parameters, sums, descent.others)
+
+    def _point_to(self, finished: Finished, descent: Descent | None) -> None:
+        """Has the noise work on this program's sums, unless it does so since an earlier step."""
+        if self._pointed is not None:
+            last, last_descent, pointing = self._pointed
+            if last() is finished and last_descent is descent and pointing is self._noise.pointing is not None:
+                return
+        self._noise.point_to(finished.sums, None if descent is None else descent.targets, finished.open_sums)
+        self._pointed = weakref.ref(finished), descent, self._noise.pointing
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

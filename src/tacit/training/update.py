@@ -1,13 +1,25 @@
 """The optimizer's update from the noisy gradient: post-processing, any torch optimizer."""
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
-Descent = dict[str, tuple[Tensor, float]]
-"""For each name a parameter and its rate."""
 _OPTIONS = ("lr", "momentum", "weight_decay", "nesterov", "maximize")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Descent:
+    """A step of p - rate g for every parameter.
+
+    Attributes:
+        targets: for each name a parameter and its rate.
+        others: what else the optimizer holds.
+    """
+
+    targets: Mapping[str, tuple[Tensor, float]]
+    others: Sequence[Tensor]
 
 
 class Update:
@@ -23,30 +35,30 @@ class Update:
 
     def __call__(self, parameters: Mapping[str, nn.Parameter], gradient: Mapping[str, Tensor]) -> None:
         """One step of the optimizer."""
-        self.place(parameters, gradient)
+        self.place(parameters, gradient, self._others(parameters))
         self._optimizer.step()
 
-    def place(self, parameters: Mapping[str, nn.Parameter], gradient: Mapping[str, Tensor]) -> None:
-        """Puts the gradients where the optimizer, and whoever wants to see them, looks for them."""
+    def place(
+        self, parameters: Mapping[str, nn.Parameter], gradient: Mapping[str, Tensor], others: Sequence[Tensor]
+    ) -> None:
+        """Puts the gradients where the optimizer, and whoever wants to see them, looks for them; others get none."""
         for name, parameter in parameters.items():
             value = gradient[name]
             if parameter.grad is not value:
                 parameter.grad = value.to(parameter.dtype)
-        ours = set(map(id, parameters.values()))
-        for held in self._parameters():
-            if id(held) not in ours:
-                held.grad = None
+        for held in others:
+            held.grad = None
 
     def drop_gradients(self, parameters: Mapping[str, nn.Parameter]) -> None:
         """Gives up the gradients of the last step, so that the next ones can take their memory."""
         for parameter in (*self._parameters(), *parameters.values()):
             parameter.grad = None
 
-    def descent(self, parameters: Mapping[str, nn.Parameter]) -> "Descent | None":
+    def descent(self, parameters: Mapping[str, nn.Parameter]) -> Descent | None:
         """Parameters and rates, where the optimizer's step is p - rate g and nothing else.
 
         That is ``torch.optim.SGD`` on all of these parameters, without momentum and the like. A captured step then
-        takes it by itself; every other optimizer is asked after it.
+        takes it by itself; every other optimizer is asked after it. The same object as long as nothing has changed.
         """
         if type(self._optimizer) is not torch.optim.SGD:
             return None
@@ -61,10 +73,14 @@ class Update:
     def _is_hooked(self) -> bool:
         return bool(self._optimizer._optimizer_step_pre_hooks or self._optimizer._optimizer_step_post_hooks)
 
+    def _others(self, parameters: Mapping[str, nn.Parameter]) -> list[Tensor]:
+        ours = set(map(id, parameters.values()))
+        return [held for held in self._parameters() if id(held) not in ours]
+
     def _parameters(self) -> list[Tensor]:
         return [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
 
-    def _find_descent(self, parameters: Mapping[str, nn.Parameter]) -> "Descent | None":
+    def _find_descent(self, parameters: Mapping[str, nn.Parameter]) -> Descent | None:
         optimizer = self._optimizer
         if self._is_hooked:
             return None
@@ -79,4 +95,4 @@ class Update:
             if isinstance(rates.get(id(parameter)), float | int)
         }
         plain = all(p.dtype == torch.float32 and p.is_contiguous() for p, _ in found.values())
-        return found if plain and len(found) == len(parameters) else None
+        return Descent(found, self._others(parameters)) if plain and len(found) == len(parameters) else None
