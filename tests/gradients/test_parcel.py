@@ -57,6 +57,26 @@ def test_a_parcel_stays_as_it_was_packed_until_it_is_fetched() -> None:
         assert parcel.places[0] == number
 
 
+def test_a_letter_goes_with_every_parcel() -> None:
+    parcel = Parcel([torch.arange(3)], CPU, bytes(range(8)))
+    place = parcel.letter.data_ptr()
+    assert parcel.letter.tolist() == [0x03020100, 0x07060504]
+    for number in range(ROUNDS):
+        parcel.send([torch.arange(3) + number], parcel.fetch, bytes([number] * 4 + [255] * 4))
+        assert parcel.letter.tolist() == [0x01010101 * number, -1]
+        assert parcel.places[0].tolist() == [number, number + 1, number + 2]
+    assert parcel.letter.data_ptr() == place
+
+
+@pytest.mark.parametrize("size", [0, 4, 12])
+def test_a_letter_of_another_length_is_not_sent(size: int) -> None:
+    parcel = Parcel([torch.arange(3)], CPU, bytes(8))
+    with pytest.raises(ValueError, match="assignment"):
+        parcel.send([torch.arange(3)], parcel.fetch, bytes(size))
+    parcel.send([torch.arange(3)], parcel.fetch, bytes([1] * 8))
+    assert parcel.letter.tolist() == [0x01010101] * 2
+
+
 def test_what_is_sent_is_copied() -> None:
     index = torch.arange(5)
     parcel = Parcel([index], CPU)

@@ -155,7 +155,7 @@ def _encode_text(part: str) -> bytes:
 
 def _encode_number(part: int) -> bytes:
     try:
-        return _with_length(f"i{operator.index(part)}".encode())  # numpy's name the same stream as Python's
+        return _with_length(b"i%d" % operator.index(part))  # numpy's name the same stream as Python's
     except TypeError:
         raise InputError(f"path={part!r}: must consist of strings and whole numbers. Convert it first.") from None
 

@@ -25,9 +25,9 @@ class Replay:
         finished: what ``finish`` returned, where the graph writes it.
 
     Args:
-        passenger: a tensor on the host that the program does not take, sent with those that move.
-        finish: what else the graph does to the results, given the passenger's place. It is captured and not run before
-            the first call.
+        letter: some bytes that the program does not take, sent with the tensors that move.
+        finish: what else the graph does to the results, given the letter's place. It is captured and not run before the
+            first call.
     """
 
     def __init__(
@@ -35,14 +35,13 @@ class Replay:
         program: Program,
         staying: Sequence[Tensor],
         moving: Sequence[Tensor],
-        passenger: Tensor,
+        letter: bytes,
         finish: Callable[[list[Tensor], Tensor], Finished] | None,
     ) -> None:
         self.addresses = [tensor.data_ptr() for tensor in staying]
         device = staying[0].device
-        self._parcel = Parcel([*moving, passenger], device)
-        *places, seat = self._parcel.places
-        arguments = [*staying, *places]
+        self._parcel = Parcel(moving, device, letter)
+        arguments = [*staying, *self._parcel.places]
         needed = _warm_up(program, arguments)
         self.results: list[Tensor] = []
         self.finished = Finished({}, {})
@@ -55,7 +54,7 @@ class Replay:
                 self._parcel.fetch()
                 self.results = program(list(arguments))
                 if finish is not None:
-                    self.finished = finish(self.results, seat)
+                    self.finished = finish(self.results, self._parcel.letter)
             return graph
 
         self._graph = captured_leanly(capture, needed)
@@ -65,9 +64,9 @@ class Replay:
         place = value.untyped_storage().data_ptr()
         return any(place == result.untyped_storage().data_ptr() for result in self.results)
 
-    def __call__(self, moving: Sequence[Tensor], constant: Tensor | None, passenger: Tensor) -> None:
+    def __call__(self, moving: Sequence[Tensor], constant: Tensor | None, letter: bytes) -> None:
         """Computes the results for these arguments; ``constant`` is one that never changes, and is copied once."""
-        self._parcel.send([*moving, passenger], self._graph.replay, constant=constant)
+        self._parcel.send(moving, self._graph.replay, letter, constant=constant)
 
 
 def _warm_up(program: Program, arguments: Sequence[Tensor]) -> int:

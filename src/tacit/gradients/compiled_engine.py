@@ -71,13 +71,13 @@ class _Program:
 
 
 Finish = Callable[[dict[str, Tensor | RowSum], Tensor], Finished]
-"""What is done to the sums of a step, given the place of a tensor that comes with each launch; returns the result.
+"""What is done to the sums of a step, given the place of the letter that comes with each launch; returns the result.
 
 Sums that are left open are its to take.
 """
-Launch = Callable[[Tensor], None]
-"""Runs a program and its finish with such a tensor: eight int32 on the host."""
-_NOBODY = torch.zeros(8, dtype=torch.int32)
+Launch = Callable[[bytes], None]
+"""Runs a program and its finish with such a letter: eight words, on the device as int32."""
+_BLANK = bytes(32)
 
 
 class CompiledEngine:
@@ -266,7 +266,7 @@ class CompiledEngine:
         """
         if mask.is_cuda and program.finish is None and not program.too_large:
             with contextlib.suppress(torch.OutOfMemoryError):
-                self._prepared(program, batch, mask, None)(_NOBODY)
+                self._prepared(program, batch, mask, None)(_BLANK)
                 assert program.replay is not None
                 return program.named(program.replay.results)
         return self._plainly(program, batch, mask)
@@ -284,7 +284,7 @@ class CompiledEngine:
 
             run, end = (program.run, None) if finish is None else (program.run_openly, finish_named)
             try:
-                replay = Replay(run, trace.staying(batch), moving, _NOBODY, end)
+                replay = Replay(run, trace.staying(batch), moving, _BLANK, end)
             except torch.OutOfMemoryError:
                 program.too_large = True
                 raise
@@ -293,7 +293,7 @@ class CompiledEngine:
         return functools.partial(replay, moving, mask if mask is self.full_mask else None)
 
     def _form(self, batch: Batch, mask: Tensor) -> Hashable:
-        kind, examples = mask.device.type, mask.numel()
+        kind, examples = "cuda" if mask.is_cuda else mask.device.type, mask.numel()
         autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         modes, bits = self.eager.settings(), (matmul := operand_bits(), convolution_bits(matmul))
         if isinstance(batch, Rows):

@@ -32,13 +32,18 @@ class Parcel:
     What lies on a device is copied by itself, and what is declared constant only where it is another tensor than
     before.
 
+    Args:
+        letter: some bytes that go with the tensors, always as many of them, whole words.
+
     Attributes:
         places: one tensor on the device for each; they stay where they are. The first parcel is there at once.
+        letter: where the letter comes to, as int32.
     """
 
-    def __init__(self, tensors: Sequence[Tensor], device: torch.device) -> None:
+    def __init__(self, tensors: Sequence[Tensor], device: torch.device, letter: bytes = b"") -> None:
         self._fetched: list[torch.cuda.Event] = []
         sizes = [0 if tensor.is_cuda else tensor.numel() * tensor.element_size() for tensor in tensors]
+        sizes.append(len(letter))
         ends = np.cumsum([_ALIGNED, *(-(-size // _ALIGNED) * _ALIGNED for size in sizes)]).tolist()
         spans = [(start, start + size) for start, size in zip(ends, sizes, strict=False)]
         words = ends[-1] // 8
@@ -48,19 +53,28 @@ class Parcel:
         self._number: int | None = None
         self.places = [
             torch.empty_like(tensor) if tensor.is_cuda else _view(self._there, span, tensor)
-            for tensor, span in zip(tensors, spans, strict=True)
+            for tensor, span in zip(tensors, spans[:-1], strict=True)
         ]
+        self.letter = _bytes(self._there, spans[-1]).view(torch.int32)
         self._constants: list[Tensor | None] = [None] * len(tensors)
         self._ring = [_Box.of(memory, tensors, spans) for memory in self._boxes]
         if device.type == "cuda":
             self._fetched = [torch.cuda.Event() for _ in range(2)]  # type: ignore[no-untyped-call]
-        self.send(tensors, self.fetch)
+        self.send(tensors, self.fetch, letter)
 
-    def send(self, tensors: Sequence[Tensor], launch: Callable[[], object], *, constant: Tensor | None = None) -> None:
+    def send(
+        self,
+        tensors: Sequence[Tensor],
+        launch: Callable[[], object],
+        letter: bytes = b"",
+        *,
+        constant: Tensor | None = None,
+    ) -> None:
         """Packs these tensors and has them fetched; ``constant`` is one of them that never changes.
 
         Args:
             launch: runs `fetch` once, or a graph that holds it once, on the device's current stream.
+            letter: as long as the first one.
         """
         # Who broke off the last launch, with an interrupt or out of memory, has left open whether it ran: ask.
         number = int(self._counts[0]) if self._number is None else self._number
@@ -74,6 +88,7 @@ class Parcel:
             elif tensor is not constant or self._constants[place] is not tensor:
                 self.places[place].copy_(tensor, non_blocking=True)
             self._constants[place] = tensor if tensor is constant else None
+        box.letter[:] = letter
         box.label[0] = number
         self._number = None
         launch()
@@ -116,19 +131,21 @@ class _Box:
     Attributes:
         label: the number of its parcel, in the box's first word.
         views: for each tensor that lies on the host, the place to put it.
+        letter: the place for the letter.
     """
 
     label: npt.NDArray[np.int64]
     views: dict[int, Tensor]
+    letter: memoryview
 
     @classmethod
     def of(cls, memory: Tensor, tensors: Sequence[Tensor], spans: Sequence[Span]) -> "_Box":
         views = {
             place: _view(memory, span, tensor)
-            for place, (tensor, span) in enumerate(zip(tensors, spans, strict=True))
+            for place, (tensor, span) in enumerate(zip(tensors, spans[:-1], strict=True))
             if not tensor.is_cuda
         }
-        return cls(memory.numpy(), views)
+        return cls(memory.numpy(), views, _bytes(memory, spans[-1]).numpy().data)
 
 
 @functools.lru_cache(maxsize=64)
@@ -139,4 +156,8 @@ def _stream_of(place: tuple[int, int, int]) -> torch.cuda.Stream:
 
 
 def _view(memory: Tensor, span: Span, tensor: Tensor) -> Tensor:
-    return memory.view(torch.uint8)[span[0] : span[1]].view(tensor.dtype).view(tensor.shape)
+    return _bytes(memory, span).view(tensor.dtype).view(tensor.shape)
+
+
+def _bytes(memory: Tensor, span: Span) -> Tensor:
+    return memory.view(torch.uint8)[span[0] : span[1]]

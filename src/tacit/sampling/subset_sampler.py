@@ -1,7 +1,6 @@
 """What the samplers share that draw a size and then a uniform subset of that size."""
 
 import abc
-from collections.abc import Sequence
 
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_count
@@ -25,9 +24,10 @@ class SubsetSampler(abc.ABC):
         size = self.size(check_count("step", step, minimum=0), examples, randomness)
         return uniform_subset(examples, size, _key(step, randomness))
 
-    def begin(self, steps: Sequence[int], examples: int, randomness: Randomness, subsets: Subsets) -> Drawing:
+    def begin(self, steps: range, examples: int, randomness: Randomness, subsets: Subsets) -> Drawing:
         """Begins to draw the `indices` of many steps by ``subsets``: the same records, while the caller goes on."""
-        sizes = [self.size(check_count("step", step, minimum=0), examples, randomness) for step in steps]
+        check_count("step", min(steps, default=0), minimum=0)
+        sizes = [self.size(step, examples, randomness) for step in steps]
         return subsets(examples, sizes, [_key(step, randomness) for step in steps])
 
 

@@ -3,22 +3,18 @@
 import dataclasses
 import functools
 import weakref
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from tacit.core.device_noise import key_tensor
 from tacit.core.noise_table import NoiseTable
 from tacit.core.row_sums import RowSum
 from tacit.gradients import ClippedGrad
+from tacit.gradients.compiled_engine import Launch
 from tacit.gradients.open_sums import Finished
 from tacit.gradients.tracing import Batch
 from tacit.mechanisms import StepNoise
 from tacit.training.update import Descent, Update
-
-Launch = Callable[[bytes], None]
-"""Takes the step with the noise of this key."""
 
 
 class CapturedStep:
@@ -45,7 +41,10 @@ class CapturedStep:
         self._tried = next(iter(sums.values())).is_cuda
 
     def prepare(self, batch: Batch, mask: Tensor | None) -> Launch | None:
-        """The launch for this lot, or None where the ordinary way must be taken. It draws no noise by itself."""
+        """The launch for this lot, to be given the key of its noise, or None where the ordinary way must be taken.
+
+        It draws no noise by itself.
+        """
         if not self.is_possible:
             return None
         if self._finish.table is not self._noise.table:
@@ -57,11 +56,11 @@ class CapturedStep:
             return None
         return None if captured is None else functools.partial(self._take, *captured)
 
-    def _take(self, launch: Callable[[Tensor], None], finished: Finished, key: bytes) -> None:
+    def _take(self, launch: Launch, finished: Finished, key: bytes) -> None:
         parameters, sums = self._grad.parameters, finished.sums
         descent = self._update.descent(parameters)
         self._point_to(finished, descent)
-        launch(key_tensor(key, device="cpu"))
+        launch(key)
         if descent is None:
             self._update(parameters, sums)
         else:

@@ -14,6 +14,7 @@ from tacit.core.privacy import Neighbours, Statement
 from tacit.core.randomness import Randomness
 from tacit.gradients import clipped_grad, preflight
 from tacit.gradients.batches import gathered, map_leaves
+from tacit.gradients.compiled_engine import Launch
 from tacit.gradients.losses import LossFunction
 from tacit.gradients.pieces import out_of_memory
 from tacit.gradients.tracing import Batch
@@ -21,7 +22,7 @@ from tacit.ledger import Account
 from tacit.mechanisms import StepNoise
 from tacit.plan import DPSGD
 from tacit.sampling import chunks
-from tacit.training.captured_step import CapturedStep, Launch
+from tacit.training.captured_step import CapturedStep
 from tacit.training.execution import CompileWatch, Execution, first_chunk_size
 from tacit.training.lots import drawn
 from tacit.training.position import Position, start

@@ -73,8 +73,9 @@ def held_rows(records: Any, indices: npt.NDArray[np.int64], device: torch.device
     if not isinstance(records, _TENSORS):
         return None
     tensors = records.tensors if isinstance(records, TensorDataset) else (records.inputs, records.targets)
-    if any(tensor.device != device for tensor in tensors):
-        return None
+    for tensor in tensors:
+        if tensor.device != device:
+            return None
     return Rows(tuple(tensors), torch.from_numpy(indices))
 
 

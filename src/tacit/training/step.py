@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from tacit.core.randomness import Randomness
+from tacit.gradients.compiled_engine import Launch
 from tacit.ledger import Reservation
 from tacit.mechanisms import StepNoise
-from tacit.training.captured_step import Launch
 
 
 def release_gradient(
