@@ -107,16 +107,17 @@ def test_what_the_bound_rests_on_is_never_left_out(monkeypatch, version, half, o
 @pytest.mark.parametrize(
     ("model", "names"),
     [
-        (nn.Linear(4, 4), set()),
-        (nn.Conv1d(4, 4, 1), {"force_layout_optimization"}),
+        (nn.Linear(4, 4), {"combo_kernels"}),
+        (nn.Sequential(*[nn.Tanh()] * 301), set()),
+        (nn.Conv1d(4, 4, 1), {"combo_kernels", "force_layout_optimization"}),
         (
             nn.GroupNorm(2, 4),
-            {"realize_opcount_threshold", "realize_reads_threshold", "realize_acc_reads_threshold"},
+            {"combo_kernels", "realize_opcount_threshold", "realize_reads_threshold", "realize_acc_reads_threshold"},
         ),
     ],
 )
 def test_what_makes_programs_faster_on_a_gpu_is_asked_for_where_it_does(model, names):
-    """Normalisations in one kernel, convolutions with the channels last."""
+    """Normalisations in one kernel, convolutions with the channels last, fewer launches where all is over soon."""
     graph = make_fx(model)(torch.randn(4, 4, 4))
     options = compiling._options(Trace(graph, (), Results()), torch.device("cuda"))
     assert set(options) == names

@@ -74,7 +74,8 @@ def test_products_in_every_form(name, monkeypatch):
             assert relative(written, expected) < 3e-6, (form, repeat)
             assert relative(norms[:, None], expected.flatten(1).square().sum(1, keepdim=True)) < 1e-5, (form, repeat)
         views = half_launch.cutout_products(x[:6], grad[:6], geometry, out_dtype=torch.float32, views=3)
-        assert relative(views, expected[:6].unflatten(0, (2, 3)).sum(1)) < 3e-6, form
+        # Matrix units cut sums off: with three times as many terms they miss three times as much.
+        assert relative(views, expected[:6].unflatten(0, (2, 3)).sum(1)) < 9e-6, form
     assert forms
 
 
