@@ -244,6 +244,49 @@ def test_a_gpu_without_the_kernel_gets_the_same_noise(dtype: torch.dtype, monkey
     assert torch.equal(values.cpu(), noise(5000, dtype))
 
 
+def test_what_a_table_points_to_is_another_object_whenever_it_changes() -> None:
+    pytest.importorskip("triton")
+    first, second, parameter = torch.zeros(4), torch.zeros(4), torch.zeros(4)
+    table = NoiseTable([first], [NONCE])
+    assert table.pointing is None
+    seen: list[object] = []
+    for tensors, descent in (
+        ([first], None),
+        ([second], None),
+        ([first], [(parameter, 0.1)]),
+        ([first], [(parameter, 0.2)]),
+        ([first], [(second, 0.2)]),
+        ([first], None),
+    ):
+        table.point_to(tensors, descent)
+        pointing = table.pointing
+        table.point_to(tensors, descent)
+        assert table.pointing is pointing
+        assert not any(pointing is other for other in seen)
+        seen.append(pointing)
+
+
+def test_a_table_that_was_interrupted_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would point elsewhere than it says, and the next sums would get no noise."""
+    pytest.importorskip("triton")
+    first, second = torch.zeros(4), torch.zeros(4)
+    table = NoiseTable([first], [NONCE])
+    table.point_to([first])
+    rows = table._table.clone()
+
+    class Interrupted:
+        def copy_(self, values: torch.Tensor) -> None:
+            rows.copy_(values)
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(table, "_table", Interrupted())
+        table.point_to([second])
+    table._table = rows
+    table.point_to([first])
+    assert int(rows[0, 0]) == first.data_ptr()
+
+
 def test_a_table_refuses_tensors_of_other_sizes() -> None:
     pytest.importorskip("triton")
     table = NoiseTable([torch.zeros(4)], [NONCE])

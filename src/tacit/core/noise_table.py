@@ -94,6 +94,7 @@ class NoiseTable:
             [place, *row, target, _bits(rate), *source]
             for place, row, (target, rate), source in zip(places, self._rows, targets, sources, strict=True)
         ]
+        self._facts = None  # whoever is interrupted between the two says it again
         self._table.copy_(torch.tensor(rows, dtype=torch.int64))
         self._facts = places, targets, sources
 
