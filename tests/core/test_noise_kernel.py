@@ -279,10 +279,10 @@ def test_a_table_that_was_interrupted_is_told_again(monkeypatch: pytest.MonkeyPa
             rows.copy_(values)
             raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(table, "_table", Interrupted())
+    monkeypatch.setattr(table, "_table", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
         table.point_to([second])
-    table._table = rows
+    monkeypatch.setattr(table, "_table", rows)
     table.point_to([first])
     assert int(rows[0, 0]) == first.data_ptr()
 
