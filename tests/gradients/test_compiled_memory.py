@@ -78,7 +78,7 @@ def test_a_program_that_is_too_large_for_a_graph_runs_without(traced, monkeypatc
         for name, value in expected.grads.items():
             torch.testing.assert_close(torch.Tensor(sums[name]), value)
     assert len(captures) == 1
-    assert engine.captured(batch, mask, lambda sums, seat: sums) is None
+    assert engine.captured(batch, mask, lambda sums, letter: sums) is None
     assert len(captures) == 1
 
 

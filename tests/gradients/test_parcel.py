@@ -1,13 +1,18 @@
 """Tensors arrive where they belong, whatever they are, however often they travel and whatever comes between."""
 
 import contextlib
+import functools
+import random
+import sys
 from collections.abc import Callable
+from types import FrameType
 
 import pytest
 import torch
 from compiled_checks import OnDevice
 from torch import Tensor
 
+from tacit.gradients import parcel as parcel_module
 from tacit.gradients.kernels import fetch_box_
 from tacit.gradients.parcel import Parcel
 
@@ -75,6 +80,117 @@ def test_a_letter_of_another_length_is_not_sent(size: int) -> None:
         parcel.send([torch.arange(3)], parcel.fetch, bytes(size))
     parcel.send([torch.arange(3)], parcel.fetch, bytes([1] * 8))
     assert parcel.letter.tolist() == [0x01010101] * 2
+
+
+class Device:
+    """Runs what was launched when it is waited for, or some of it when it has time."""
+
+    def __init__(self) -> None:
+        self.queue: list[Callable[[], object]] = []
+        self.launched = self.done = 0
+
+    def launch(self, work: Callable[[], object]) -> None:
+        self.queue.append(work)
+        self.launched += 1
+
+    def run(self, until: int) -> None:
+        while self.done < until:
+            self.queue.pop(0)()
+            self.done += 1
+
+
+class Mark:
+    """An event: waiting for it is waiting for all that was launched before it."""
+
+    def __init__(self, device: Device) -> None:
+        self._device, self._at = device, 0
+
+    def record(self) -> None:
+        self._at = self._device.launched
+
+    def synchronize(self) -> None:
+        self._device.run(self._at)
+
+
+class BehindParcel(Parcel):
+    """Whose device is some steps behind the host."""
+
+    def __init__(self, tensors: list[Tensor], letter: bytes) -> None:
+        super().__init__(tensors, CPU, letter)
+        self.device = Device()
+        self._fetched = [Mark(self.device) for _ in range(2)]  # type: ignore[misc]
+
+    def fetch(self) -> None:
+        """As it is; from here, since interrupts of the host do not reach the device."""
+        fetch_box_(self._there, self._boxes, self._counts)
+
+    def _fetched_so_far(self) -> int:
+        if hasattr(self, "device"):
+            self.device.run(self.device.launched)
+        return super()._fetched_so_far()
+
+    def _mark(self, half: int) -> None:
+        if self._fetched:
+            self._fetched[half].record()
+
+    def __del__(self) -> None:
+        pass
+
+
+def interrupt_at(line: int) -> Callable[..., object]:
+    """For sys.settrace: an interrupt before this line of those that a parcel's code runs."""
+    seen = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> object:
+        nonlocal seen
+        if frame.f_code.co_filename != parcel_module.__file__:
+            return None
+        if event == "line":
+            seen += 1
+            if seen == line:
+                raise KeyboardInterrupt
+        return trace
+
+    return trace
+
+
+def count_wrong_arrivals(kind: type[BehindParcel], seed: int) -> int:
+    """How many parcels are not what was sent, with interrupts here and there, and a device that lags behind."""
+    choose, parcel, wrong = random.Random(seed), kind([torch.zeros(2, dtype=torch.int64)], bytes(8)), 0
+    before = sys.gettrace()
+
+    def fetch(number: int) -> None:
+        nonlocal wrong
+        parcel.fetch()
+        wrong += [*parcel.places[0].tolist(), *parcel.letter.tolist()] != [number, -number, number, number]
+
+    for number in range(1, 50):
+        launch = functools.partial(parcel.device.launch, functools.partial(fetch, number))
+        with contextlib.suppress(KeyboardInterrupt):
+            try:
+                sys.settrace(interrupt_at(choose.randrange(1, 40)) if choose.random() < 0.3 else before)
+                parcel.send([torch.tensor([number, -number])], launch, number.to_bytes(4, "little") * 2)
+            finally:
+                sys.settrace(before)
+        if choose.random() < 0.5:
+            parcel.device.run(min(parcel.device.launched, parcel.device.done + choose.randrange(6)))
+    parcel.device.run(parcel.device.launched)
+    return wrong
+
+
+def test_no_box_is_packed_anew_before_it_was_fetched() -> None:
+    assert sum(count_wrong_arrivals(BehindParcel, seed) for seed in range(60)) == 0
+
+
+def never(self: Parcel, half: int) -> None:
+    del self, half
+
+
+@pytest.mark.parametrize("name", ["_wait_for", "_mark"])
+def test_boxes_that_nobody_waits_for_are_seen_to_be_overwritten(name: str) -> None:
+    planted = type("Planted", (BehindParcel,), {name: never})
+    with pytest.raises(AssertionError, match="out of turn"):
+        assert not any(count_wrong_arrivals(planted, seed) for seed in range(60)), "out of turn, too"
 
 
 def test_what_is_sent_is_copied() -> None:

@@ -169,13 +169,13 @@ def test_a_lot_is_gathered_and_cast_once(gathers: bool, left: int) -> None:
 
 
 @pytest.mark.parametrize(("clears", "found"), [(True, 1), (False, 0)])
-def test_norms_of_rectified_values_read_what_was_rectified(clears: bool, found: int) -> None:
+def test_norms_of_rectified_products_read_the_products(clears: bool, found: int) -> None:
     """Where the values are cleared later; NaN stays NaN, which tells that an example is left out."""
     x, keep = X.flatten(1).clone(), torch.tensor([True, False, True, True])
-    x[0], x[1, 2] = -x[0].abs(), torch.nan
+    x[0], x[1] = -x[0].abs(), torch.nan
 
     def function(x: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
-        values = torch.relu(x * 2)
+        values = torch.relu(x @ torch.eye(12))
         norms = torch.linalg.vector_norm(values.view(4, 1, 12).unsqueeze(1).select(2, 0), dim=2, dtype=torch.float64)
         return norms, zero_rows_(values, keep) if clears else values
 
@@ -188,20 +188,20 @@ def test_norms_of_rectified_values_read_what_was_rectified(clears: bool, found: 
 
 
 def rectified_then_changed(x: Tensor) -> tuple[Tensor, ...]:
-    values = torch.relu(x * 2)
+    values = torch.relu(x.flatten(1) @ torch.eye(12))
     values.add_(1)
     return torch.linalg.vector_norm(values.flatten(1), dim=1), zero_rows_(values, torch.tensor([True] * 3 + [False]))
 
 
 def changed_once_rectified(x: Tensor) -> tuple[Tensor, ...]:
-    before = x * 2
+    before = x.flatten(1) @ torch.eye(12)
     values = torch.relu(before)
     before.add_(1)
     return torch.linalg.vector_norm(values.flatten(1), dim=1), zero_rows_(values, torch.tensor([True] * 3 + [False]))
 
 
 def cleared_once_rectified(x: Tensor) -> tuple[Tensor, ...]:
-    keep, before = torch.tensor([True] * 3 + [False]), x * 2
+    keep, before = torch.tensor([True] * 3 + [False]), x.flatten(1) @ torch.eye(12)
     values = torch.relu(before)
     zero_rows_(before, keep)
     return torch.linalg.vector_norm(values.flatten(1), dim=1), zero_rows_(values, keep)
@@ -211,6 +211,18 @@ def gathered_then_changed(x: Tensor) -> tuple[Tensor, ...]:
     lot = x.index_select(0, torch.tensor([1, 0]))
     first, second = lot.double(), lot.flatten(1).double()
     return first.clone(), second.mul_(2), first
+
+
+def gathered_and(view: Callable[[Tensor], Tensor]) -> Callable[[Tensor], object]:
+    """A lot that is cast, and another view of it that is cast, cleared and read as it lies in memory."""
+
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        lot = x.index_select(0, torch.tensor([1, 0, 2]))
+        first, second = lot.double(), view(lot).double()
+        before = torch.as_strided(second, (second.numel(),), (1,)).clone()
+        return before, zero_rows_(second, torch.tensor([True, False, True])), first.clone()
+
+    return function
 
 
 def gathered_in_two_types(x: Tensor) -> tuple[Tensor, ...]:
@@ -265,6 +277,11 @@ DIFFERENT = {
     "values that are changed once rectified": (changed_once_rectified, X),
     "values that are cleared once rectified": (cleared_once_rectified, X),
     "a lot that is changed": (gathered_then_changed, X),
+    "a lot read as other numbers": (gathered_and(lambda lot: lot.view(torch.int32)), X),
+    "a lot spread out": (gathered_and(lambda lot: lot[:1].expand(3, 2, 6)), X),
+    "a lot on its side": (gathered_and(lambda lot: lot.transpose(0, 2)[:3]), X),
+    "every other number of a lot": (gathered_and(lambda lot: lot[:, :, ::2]), X),
+    "other rows of a lot": (gathered_and(lambda lot: lot.reshape(3, 12).reshape(12, 3)[:3]), X),
     "a lot in two types": (gathered_in_two_types, X),
     "a part of a lot": (cast_from_a_view, X),
     "a cast that is changed": (cast_then_changed, X.double()),

@@ -158,7 +158,7 @@ def test_many_lots_at_once_are_refused_where_one_is(compiled: Subsets) -> None:
     with pytest.raises(InputError, match="examples=499: must be the declared 500"):
         FixedSize(500, 50).begin(range(3), 499, RNG, compiled)
     with pytest.raises(InputError, match="step=-1"):
-        Poisson(0.5).begin([-1], 500, RNG, compiled)
+        Poisson(0.5).begin(range(-1, 0), 500, RNG, compiled)
 
 
 def test_drawings_that_nobody_waits_for_end_before_their_memory_is_given_back(compiled: Subsets) -> None:

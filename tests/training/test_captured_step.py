@@ -101,6 +101,18 @@ def test_another_rate_is_pointed_to(step):
     assert noise.pointed == 2
 
 
+@pytest.mark.parametrize("kind", ["SGD", "Adam"])
+def test_what_the_optimizer_holds_beside_loses_its_gradient(step, kind):
+    captured, parameter, _ = step
+    other = nn.Parameter(torch.zeros(1))
+    captured._update = Update(getattr(torch.optim, kind)([parameter, other], lr=0.1))
+    for _ in range(2):
+        other.grad = torch.ones(1)
+        captured.prepare("first", None)(bytes(32))
+        assert other.grad is None
+        assert other.item() == 0
+
+
 def test_another_table_of_noise_is_captured_anew(step):
     captured, _, noise = step
     captured.prepare("first", None)(bytes(32))

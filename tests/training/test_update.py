@@ -28,6 +28,17 @@ def test_descent_is_the_same_until_something_changes():
     assert update.descent(given) is not first
 
 
+def test_what_the_optimizer_holds_beside_does_not_move():
+    """Whatever gradient was left there, by a backward pass on raw data, would reach the model without noise."""
+    given, other = parameters(), nn.Parameter(torch.zeros(2))
+    other.grad = torch.ones(2)
+    update = Update(torch.optim.Adam([*given.values(), other], lr=0.1))
+    update(given, {name: torch.ones(2) for name in given})
+    assert other.grad is None
+    assert other.tolist() == [0.0, 0.0]
+    assert all(parameter.abs().min() > 0 for parameter in given.values())
+
+
 def test_a_hook_that_comes_later_ends_it():
     given = parameters()
     optimizer = torch.optim.SGD(given.values(), lr=0.1)

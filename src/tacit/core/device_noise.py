@@ -54,8 +54,7 @@ _CHUNK_TILES = 104  # worked on at once by a thread: long beside what a call cos
 
 def key_tensor(key: bytes, *, device: torch.device | str) -> Tensor:
     """The key, from `Randomness.noise_key`, as the tensor of eight int32 words that `add_normal_` takes."""
-    words = torch.from_numpy(chacha.key_words(key).view(np.int32))
-    return words if device == "cpu" else words.to(device)
+    return torch.from_numpy(chacha.key_words(key).view(np.int32)).to(device)
 
 
 def add_normal_(values: Tensor, scale: float, key: Tensor, nonce: Nonce, *, fast: bool = False) -> None:

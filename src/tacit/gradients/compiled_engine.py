@@ -278,9 +278,9 @@ class CompiledEngine:
         if replay is None or program.finish != finish or replay.addresses != addresses:
             replay = program.replay = None  # frees its memory before the next one takes as much
 
-            def finish_named(results: list[Tensor], seat: Tensor) -> Finished:
+            def finish_named(results: list[Tensor], letter: Tensor) -> Finished:
                 assert finish is not None
-                return finish(trace.results.read(results), seat)
+                return finish(trace.results.read(results), letter)
 
             run, end = (program.run, None) if finish is None else (program.run_openly, finish_named)
             try:

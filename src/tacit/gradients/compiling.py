@@ -39,7 +39,7 @@ _LONG_CHAINS = {
 # Where a step is over in a tenth of a millisecond, a launch is a part of it. What does not wait for each other then
 # shares one. In longer programs that gains nothing, and holds memory for what waits for its company.
 _SHARED_LAUNCHES = {"combo_kernels": True}
-_SHORT = 300  # operations
+_SHORT = 300  # nodes of the traced graph
 _TURN = 1e-4  # seconds, after which a compiler in the background lets the training go on
 
 

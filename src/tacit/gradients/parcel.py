@@ -12,7 +12,7 @@ from torch import Tensor
 from tacit.gradients.kernels import fetch_box_
 
 _ALIGNED = 128  # bytes: wide loads need the beginning of a tensor so, and the kernel that of a box
-_UNDER_WAY = 8  # parcels at most; the host waits where the device is so many steps behind
+_UNDER_WAY = 8  # parcels at most; the host waits where the device is that many steps behind, or up to three fewer
 _HALF = _UNDER_WAY // 2  # boxes that are waited for together: asking for each takes time in every step
 _READERS = 132  # programs that fetch a box together: one for each processor of an H100 or H200
 
@@ -73,11 +73,10 @@ class Parcel:
         """Packs these tensors and has them fetched; ``constant`` is one of them that never changes.
 
         Args:
-            launch: runs `fetch` once, or a graph that holds it once, on the device's current stream.
+            launch: runs `fetch` once, or always the same graph that holds it once, on the device's current stream.
             letter: as long as the first one.
         """
-        # Who broke off the last launch, with an interrupt or out of memory, has left open whether it ran: ask.
-        number = int(self._counts[0]) if self._number is None else self._number
+        number = self._fetched_so_far() if self._number is None else self._number
         turn = number % _UNDER_WAY
         box, (half, place_in_half) = self._ring[turn], divmod(turn, _HALF)
         if place_in_half == 0:
@@ -108,11 +107,19 @@ class Parcel:
         if self._fetched and not torch.cuda.is_current_stream_capturing():
             torch.cuda.synchronize(self._there.device)
 
+    def _fetched_so_far(self) -> int:
+        """Who broke off the last launch, with an interrupt or out of memory, has left open whether it ran: ask, when
+        all streams are done.
+        """
+        if self._there.is_cuda:
+            torch.cuda.synchronize(self._there.device)
+        return int(self._counts[0])
+
     def _wait_for(self, half: int) -> None:
         """Until the parcels were fetched that were packed in these boxes before.
 
-        The mark is that of the last one. Those before it were launched before, and whoever broke off a launch has
-        waited since for all that ran.
+        The mark is that of the last one. Launches of one graph run one after the other on whatever streams, so those
+        before it are done too; and whoever broke off a launch has waited since for all that ran.
         """
         if self._fetched:
             self._fetched[half].synchronize()

@@ -1,32 +1,35 @@
-"""What two parts of a traced graph compute, computed once: sums, and the statistics of normalisation.
+"""What two parts of a traced graph compute, computed once: sums, casts, and the statistics of normalisation.
 
 GroupNorm's backward pass adds up g and g x over the positions of every channel, and so does the gradient of its weight
 and bias for every example. As one operation the former hides its sums; written out, the two are the same nodes. Means
 and deviations, which the gradient of a normalisation's weight needs again, are still there from the forward pass. So is
-a lot that was gathered and cast for the first layer, whose weight's gradient needs it again. The other way round, what
-costs nothing to compute again is not read again.
+a lot that was gathered and cast for the first layer, whose weight's gradient needs it again. Only what costs less to
+compute than to read is computed twice.
 """
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
-from tacit.gradients.tidying import is_mutable, is_view, replace, storage_of, value_of, written_storages
+from tacit.gradients.tidying import is_mutable, replace, storage_of, use_instead, value_of, written_storages
 
 _aten = torch.ops.aten
 _BACKWARD, _VAR_MEAN = _aten.native_group_norm_backward.default, _aten.var_mean.correction
 _GROUP_NORM, _LAYER_NORM = _aten.native_group_norm.default, _aten.native_layer_norm.default
 _NORM, _CLEAR = _aten.linalg_vector_norm.default, torch.ops.tacit.zero_rows_.default
 _CAST, _GATHER = _aten._to_copy.default, _aten.index_select.default
+_SAME_ROWS = frozenset({_aten.reshape.default, _aten.unsqueeze.default})
+_PARTS = frozenset({_aten.select.int})
+_PRODUCTS = (_aten.mm.default, _aten.addmm.default, _aten.convolution.default)
 _MERGED = (_CAST, _aten.mul.Tensor, _aten.reshape.default, _aten.sum.dim_IntList)
 
 
 def share_sums(graph: GraphModule) -> None:
-    """Writes GroupNorm's backward pass out in the graph, merges what is then there twice, and reuses statistics."""
+    """Writes GroupNorm's backward pass out in the graph, merges what is then there twice, and reuses what was found."""
     for node in [node for node in graph.graph.nodes if node.target is _BACKWARD]:
         if _can_be_written_out(node):
             _write_out(graph.graph, node)
@@ -112,7 +115,7 @@ def _changed_storages(graph: Graph) -> set[object]:
 
     Clearing rows does not count: of what is cleared only weighted sums are still taken, which want it so.
     """
-    nodes = (node for node in graph.nodes if node.target is not torch.ops.tacit.zero_rows_.default)
+    nodes = (node for node in graph.nodes if node.target is not _CLEAR)
     return set().union(*map(written_storages, nodes))
 
 
@@ -127,35 +130,51 @@ def _merge(graph: Graph) -> None:
 
 
 def _reuse_casts(graph: Graph) -> None:
-    """Views of a lot that was cast, in place of casts of its views: those would be gathered once more."""
-    firsts: dict[tuple[Any, str], Node] = {}
+    """Views of a lot that was cast as a whole, in place of later casts of its views: those would gather it once more.
+
+    They share the memory of the first cast, so that clearing rows of the one clears those of the other: only where
+    rows are the same, and as a cast would lay them out.
+    """
+    firsts: dict[tuple[Node, str], Node] = {}
     for node in [node for node in _before_changes(graph) if node.target is _CAST]:
-        source, views = _viewed(node.all_input_nodes[0])
+        source, views = _viewed(node.all_input_nodes[0], _SAME_ROWS)
         first = firsts.setdefault((source, repr(node.kwargs)), node)
         if first is not node and source.target is _GATHER and first.args == (source,):
-            replace(node, _seen_as(graph, first, views, node))
+            found = _seen_as(graph, first, views, node)
+            if _rows_of(found) == _rows_of(node) and _rows_of(found)[:2] == _rows_of(first)[:2]:
+                use_instead(node, found)
+
+
+def _rows_of(node: Node) -> tuple[int, int, torch.Size, tuple[int, ...], torch.dtype]:
+    """How many rows there are and how far apart, and how all numbers lie."""
+    value = node.meta["val"]
+    return value.shape[0], value.stride(0), value.shape, value.stride(), value.dtype
 
 
 def _measure_before_clearing(graph: Graph) -> None:
-    """Norms of rectified values that are cleared later on are taken of what was rectified.
+    """Norms of rectified products that are cleared later on are taken of the products.
 
     Torch's compiler fuses no reader with what makes a tensor that is changed afterwards. Rectified once more on the
-    way, the values are not read again: the backward pass, which it then fuses the norm with, reads what they come from.
+    way, the values are not read again: the backward pass, which it then fuses the norm with, reads the products. These
+    are written down, so that both times the same numbers are rectified.
     """
     cleared = set().union(*map(written_storages, graph.find_nodes(op="call_function", target=_CLEAR)))
     for norm in [node for node in _before_changes(graph) if node.target is _NORM]:
-        source, views = _viewed(norm.all_input_nodes[0])
-        if source.target is _aten.relu.default and storage_of(source) in cleared:
+        source, views = _viewed(norm.all_input_nodes[0], _SAME_ROWS | _PARTS)
+        if source.target is not _aten.relu.default or storage_of(source) not in cleared:
+            continue
+        product = source.all_input_nodes[0]
+        if product.target in _PRODUCTS:
             with graph.inserting_before(norm):
-                again = graph.call_function(_aten.clamp_min.default, (source.all_input_nodes[0], 0))
+                again = graph.call_function(_aten.clamp_min.default, (product, 0))
                 again.meta["val"] = value_of(again)
             norm.replace_input_with(norm.all_input_nodes[0], _seen_as(graph, again, views, norm))
 
 
-def _viewed(values: Node) -> tuple[Node, list[Node]]:
-    """What values are views of, and these views in order."""
+def _viewed(values: Node, kinds: Collection[object]) -> tuple[Node, list[Node]]:
+    """What values are views of, of these kinds, and the views in order."""
     views: list[Node] = []
-    while is_view(values):
+    while values.target in kinds:
         views.insert(0, values)
         values = values.all_input_nodes[0]
     return values, views

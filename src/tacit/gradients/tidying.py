@@ -23,7 +23,7 @@ def clear_rows_in_place(graph: GraphModule) -> None:
         copied = cleared.all_input_nodes[0]
         source = copied.all_input_nodes[0] if copied.target is torch.ops.aten.clone.default else None
         if source is not None and storage_of(source) not in given and is_dense(source.meta["val"]):
-            _use_instead(copied, source)
+            use_instead(copied, source)
     graph.recompile()
 
 
@@ -37,7 +37,7 @@ def leave_given_rows(graph: GraphModule) -> None:
         copied = cleared.all_input_nodes[0]
         if copied.target is torch.ops.aten.clone.default and storage_of(copied.all_input_nodes[0]) in given:
             graph.graph.erase_node(cleared)
-            _use_instead(copied, copied.all_input_nodes[0])
+            use_instead(copied, copied.all_input_nodes[0])
     graph.recompile()
 
 
@@ -63,7 +63,7 @@ def _given(graph: GraphModule) -> set[object]:
     """The memory of its arguments and of tensors that the model holds: what the graph did not make itself."""
     given = _arguments(graph)
     for held in graph.graph.find_nodes(op="get_attr"):  # whose memory is known by its views alone
-        given.update(storage_of(node) for node in (held, *filter(is_view, held.users)))
+        given.update(storage_of(node) for node in (held, *filter(_is_view, held.users)))
     return given
 
 
@@ -75,7 +75,7 @@ def _calls(graph: GraphModule, target: object) -> list[Node]:
     return [node for node in graph.graph.nodes if node.op == "call_function" and node.target is target]
 
 
-def _use_instead(copied: Node, source: Node) -> None:
+def use_instead(copied: Node, source: Node) -> None:
     """What was copied in place of its copy; whatever was a view of the copy is known as one of the source."""
     place, graph = storage_of(copied), copied.graph
     replace(copied, source)
@@ -124,7 +124,7 @@ def is_mutable(node: Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and bool(_schema(node).is_mutable)
 
 
-def is_view(node: Node) -> bool:
+def _is_view(node: Node) -> bool:
     """Whether an operation returns memory that it was given."""
     returns = _schema(node).returns if isinstance(node.target, torch._ops.OpOverload) else ()
     return any(found.alias_info is not None for found in returns)

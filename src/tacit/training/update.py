@@ -41,7 +41,10 @@ class Update:
     def place(
         self, parameters: Mapping[str, nn.Parameter], gradient: Mapping[str, Tensor], others: Sequence[Tensor]
     ) -> None:
-        """Puts the gradients where the optimizer, and whoever wants to see them, looks for them; others get none."""
+        """Puts the gradients where the optimizer, and whoever wants to see them, looks for them.
+
+        ``others`` is what else the optimizer holds, found by who asks in every step: these lose theirs.
+        """
         for name, parameter in parameters.items():
             value = gradient[name]
             if parameter.grad is not value:
