@@ -13,6 +13,24 @@ def run_json(*arguments, **options):
     return json.loads(done.stdout)
 
 
+def test_list_shows_what_was_measured(tmp_path):
+    facts = {"hardware": {}, "versions": {}, "command": "", "date": ""}
+    for file, measured, epsilon in (("a", 0.9, 8.0), ("b", 0.8, 2.0), ("c", 0.99, None)):
+        result = {"name": "abadi2016-mnist", "measured": measured, "std": 0.01, "epsilon": epsilon, "seeds": 5, **facts}
+        (tmp_path / f"{file}.json").write_text(json.dumps(result))
+    (tmp_path / "other.json").write_text("{}")
+    (tmp_path / "none.json").write_text("none")
+    recipes = {each["name"]: each for each in run_json("recipe", "list", "--results", str(tmp_path))["recipes"]}
+    found = [
+        (each["measured"], each["std"], each["epsilon"], each["seeds"], each["file"])
+        for each in recipes["abadi2016-mnist"]["measured"]
+    ]
+    assert found == [(0.8, 0.01, 2.0, 5, "b.json"), (0.9, 0.01, 8.0, 5, "a.json"), (0.99, 0.01, None, 5, "c.json")]
+    assert recipes["first-course-mnist"]["measured"] == []
+    listed = run_tacit("recipe", "list", "--results", str(tmp_path)).stdout
+    assert "measured: 80 % at 2, 90 % at 8, 99 % without privacy" in listed
+
+
 def test_list_names_recipes_and_their_figures():
     recipes = {recipe["name"]: recipe for recipe in run_json("recipe", "list")["recipes"]}
     figures = {figure["epsilon"]: figure["accuracy"] for figure in recipes["abadi2016-mnist"]["published"]}
@@ -25,7 +43,9 @@ def test_list_names_recipes_and_their_figures():
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
+        (("recipe", "list", "--results", "nowhere"), ("results='nowhere'", "recipe run --out")),
         (("recipe", "run", "nothing"), ("nothing", "recipe list")),
+        (("sweep", "digits", "--over", "clip=1,2,1"), ("--over clip=1,2,1", "--seeds")),
         (("recipe", "run", "abadi2016-mnist", "--set", "epsilon=3"), ("epsilon=3", "recalibrated")),
         (("recipe", "run", "abadi2016-mnist", "--set", "epsilno=3"), ("epsilno=3", "epsilon")),
         (("recipe", "run", "abadi2016-mnist", "--seeds", "0"), ("seeds=0",)),

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from tacit.core.errors import InputError
-from tacit.recipes.knobs import changed, split_settings
+from tacit.recipes.knobs import changed, in_words, split_settings
 from tacit.recipes.sweeping import Axis, read_axes
 
 
@@ -21,6 +21,14 @@ def test_values_are_read_as_what_they_are():
     found = changed(Knobs(), {"epsilon": "3", "steps": "20", "setting": "recalibrated"})
     assert found == Knobs(3.0, 20, 0.1, "recalibrated")
     assert isinstance(found.epsilon, float)
+
+
+def test_words_are_the_same_however_it_was_said():
+    words = ["epsilon=3", "steps=None", "learning_rate=0.5"]
+    assert in_words(Knobs(), {"lr": "0.50", "epsilon": "3.0", "steps": "none"}) == words
+    assert in_words(Knobs(), {"steps": "NONE", "learning-rate": "5e-1", "epsilon": "3"}) == words
+    assert in_words(Knobs(), {"setting": "published"}) == ["setting=published"]
+    assert in_words(Knobs(), {}) == []
 
 
 def test_short_names_and_open_values():

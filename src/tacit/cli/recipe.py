@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 _INDENT = " " * 4
+_DEFAULT_RESULTS = Path("results")
+_LISTED = ("measured", "std", "epsilon", "delta", "seeds", "measured_on", "knobs", "file")
 
 Settings = Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE, such as epsilon=2; several times.")]
 Seeds = Annotated[int, typer.Option(help="How many independent models, for a mean and a spread.")]
@@ -27,18 +29,25 @@ Out = Annotated[Path | None, typer.Option("--out", help="A folder for the result
 
 
 @app.command("list")
-def list_recipes(json: Json = False) -> None:
-    """The recipes, what they are measured against, and what --set may change."""
+def list_recipes(
+    results: Annotated[
+        Path | None, typer.Option(help="A folder of result files to show; results, where there is one, unless told.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """The recipes, what they are measured against and what was measured, and what --set may change."""
     import dataclasses
 
-    from tacit.recipes import RECIPES
+    from tacit.recipes import RECIPES, results_by_recipe
 
+    found = results_by_recipe(_DEFAULT_RESULTS if results is None else results, required=results is not None)
     if json:
         recipes = [
             {
                 **{"name": recipe.name, "title": recipe.title, "method": recipe.method, "source": recipe.source},
                 "dataset": recipe.dataset,
                 "published": [dataclasses.asdict(figure) for figure in recipe.published],
+                "measured": [{key: result.get(key) for key in _LISTED} for result in found.get(recipe.name, [])],
                 "knobs": dataclasses.asdict(recipe.knobs),
             }
             for recipe in RECIPES.values()
@@ -48,8 +57,10 @@ def list_recipes(json: Json = False) -> None:
     for recipe in RECIPES.values():
         published = ", ".join(_figure(figure.accuracy, figure.epsilon) for figure in recipe.published)
         out.print(f"[bold]{recipe.name}[/]  {recipe.title}" + (f" (published: {published})" if published else ""))
-        knobs = f"--set {', '.join(dataclasses.asdict(recipe.knobs))}"
-        out.print(textwrap.fill(knobs, out.width, initial_indent=_INDENT, subsequent_indent=_INDENT), style="dim")
+        measured = ", ".join(_figure(each["measured"], each["epsilon"]) for each in found.get(recipe.name, []))
+        knobs = ", ".join(dataclasses.asdict(recipe.knobs))
+        for text in ([f"measured: {measured}"] if measured else []) + [f"--set {knobs}"]:
+            out.print(textwrap.fill(text, out.width, initial_indent=_INDENT, subsequent_indent=_INDENT), style="dim")
 
 
 @app.command()
@@ -73,7 +84,7 @@ def run(
         with training_bar(seeds) as move:
             result = run_recipe(recipe, changes, conditions, move)
         if out_folder is not None:
-            words = [*(f"{key}={value}" for key, value in changes.items()), *(["held-out"] if held_out else [])]
+            words = [*recipe.words_for(changes), *(["held-out"] if held_out else [])]
             err.print(str(write_result(result, out_folder, words)), markup=False)
     if json:
         print_json(result)
@@ -109,7 +120,7 @@ def conditions_for(seeds: int, held_out: bool, device: Device, jobs: int) -> "Co
 
 
 def _figure(accuracy: float, epsilon: float | None, word: str = "") -> str:
-    return f"{100 * accuracy:.3g} % " + ("without privacy" if epsilon is None else f"at {word}{epsilon:g}")
+    return f"{100 * accuracy:.3g} % " + ("without privacy" if epsilon is None else f"at {word}{epsilon:.3g}")
 
 
 def _show(result: dict[str, Any]) -> None:

@@ -90,7 +90,7 @@ def _sweep(
 
     ways = [f"smaller-lots={smaller_lots}"] if smaller_lots > 1 else []
     ways += ["held-out"] if conditions.held_out else []
-    words = [*(f"{key}={value}" for key, value in changes.items()), *ways, "sweep", *(axis.key for axis in axes)]
+    words = [*subject.words_for(changes), *ways, "sweep", *(axis.key for axis in axes)]
     models = conditions.seeds * math.prod(len(axis.values) for axis in axes)
     with folder_for_result(out_folder):
         with training_bar(models) as move:

@@ -12,6 +12,7 @@ from tacit.recipes.recipe import Published as Published
 from tacit.recipes.recipe import Recipe as Recipe
 from tacit.recipes.results import folder_for_result as folder_for_result
 from tacit.recipes.results import read_results as read_results
+from tacit.recipes.results import results_by_recipe as results_by_recipe
 from tacit.recipes.results import write_result as write_result
 from tacit.recipes.running import run_recipe as run_recipe
 from tacit.recipes.sweeping import Axis as Axis

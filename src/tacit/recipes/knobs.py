@@ -58,8 +58,7 @@ def changed(knobs: Any, settings: Mapping[str, str]) -> Any:
     values: dict[str, Any] = {}
     said: dict[str, str] = {}
     for given, text in settings.items():
-        name = given.replace("-", "_")
-        name = name if name in hints else _SHORT.get(name, name)
+        name = _own_name(knobs, given)
         if name not in hints:
             raise InputError(f"{given}={text}: is no knob. Those there are: {', '.join(hints)}.")
         if name in said:
@@ -68,6 +67,19 @@ def changed(knobs: Any, settings: Mapping[str, str]) -> Any:
     altered = dataclasses.replace(knobs, **values)
     check_knobs(altered)
     return altered
+
+
+def in_words(knobs: Any, settings: Mapping[str, str]) -> list[str]:
+    """What ``--set`` says as ``knob=value``: the same words in whatever order, and by whatever names, it was said."""
+    altered, said = changed(knobs, settings), {_own_name(knobs, given) for given in settings}
+    values = [(field.name, getattr(altered, field.name)) for field in dataclasses.fields(knobs) if field.name in said]
+    return [f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in values]
+
+
+def _own_name(knobs: Any, given: str) -> str:
+    """A knob may have a name that is short for another recipe's."""
+    name = given.replace("-", "_")
+    return name if any(field.name == name for field in dataclasses.fields(knobs)) else full_name(given)
 
 
 def refuse_privacy(settings: Mapping[str, str]) -> None:

@@ -17,7 +17,7 @@ from tacit.datasets.features import FeatureMap, Report
 from tacit.gradients.losses import LossFunction
 from tacit.plan import DPSGD, Preparation
 from tacit.recipes.knob_rules import check_lot
-from tacit.recipes.knobs import changed, refuse_privacy
+from tacit.recipes.knobs import changed, in_words, refuse_privacy
 from tacit.sampling import steps_for_epochs
 from tacit.training.evaluation import classification_loss
 from tacit.training.optimizers import OPTIMIZERS
@@ -270,6 +270,10 @@ class Recipe:
     def with_settings(self, settings: Mapping[str, str]) -> Any:
         """The knobs with what ``--set`` says; a wrong name or value is an `InputError`."""
         return changed(self.knobs, settings)
+
+    def words_for(self, settings: Mapping[str, str]) -> list[str]:
+        """What ``--set`` says, in the order of the knobs: what a result file is named by."""
+        return in_words(self.knobs, settings)
 
     def configured(self, settings: Mapping[str, str]) -> Configuration:
         """The whole configuration with what ``--set`` says."""

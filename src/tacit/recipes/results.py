@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import re
 import tempfile
@@ -63,10 +64,32 @@ def _cannot_be_written(folder: Path, error: OSError) -> InputError:
 
 def read_results(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """All measurements and all sweeps of a folder, by file name."""
-    if not folder.is_dir():
-        raise InputError(f"results={str(folder)!r}: there is no such folder. Make results with tacit recipe run --out.")
+    _check_folder(folder)
     found = [_read(path) for path in sorted(folder.glob("*.json"))]
     return [r for r in found if "rows" not in r], [r for r in found if "rows" in r]
+
+
+def results_by_recipe(folder: Path, *, required: bool) -> dict[str, list[dict[str, Any]]]:
+    """The measurements of a folder by recipe and in order of epsilon, other files left out; none where there is no
+    such folder, unless it is ``required``.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    if not required and not folder.is_dir():
+        return found
+    _check_folder(folder)
+    for path in sorted(folder.glob("*.json")):
+        with contextlib.suppress(InputError, OSError):
+            result = _read(path)
+            if "rows" not in result:
+                found.setdefault(result["name"], []).append(result)
+    for results in found.values():
+        results.sort(key=lambda result: math.inf if result["epsilon"] is None else result["epsilon"])
+    return found
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise InputError(f"results={str(folder)!r}: there is no such folder. Make results with tacit recipe run --out.")
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -42,6 +42,8 @@ def read_axes(texts: Sequence[str]) -> tuple[Axis, ...]:
         parts = tuple(part.strip() for part in values.split(","))
         if not all(parts):
             raise InputError(f"--over {text}: has an empty value. Separate the values by single commas.")
+        if len(set(parts)) < len(parts):
+            raise InputError(f"--over {text}: has a value twice. Give each once; --seeds N trains N models of each.")
         axes.append(Axis(key, parts))
     if len({axis.key for axis in axes}) < len(axes):
         raise InputError(f"--over {axes[-1].key}: was given more than once. List all of its values in one.")
