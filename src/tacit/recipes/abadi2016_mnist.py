@@ -10,7 +10,8 @@ least training noise that keeps to epsilon by privacy loss distributions. ``plai
 98.3 % in the paper: the same network, inputs and rates, principal components and gradients as they are.
 
 The digits are made upright first, each by itself, which is public and costs nothing; ``inputs=pixels`` leaves them as
-the paper had them.
+the paper had them. As many epochs as the paper's epsilon allows under its accountant are ``epochs=214`` at 2 and 706 at
+8.
 
 The paper clips each layer's gradient. Here the two layers share the bound, 4 / sqrt 2 each, so that one example moves a
 lot's sum by up to 4 and the noise is 4 times its multiplier on every coordinate. Weights start normal with variance
