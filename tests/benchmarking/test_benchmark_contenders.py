@@ -122,12 +122,22 @@ def test_plain_steps_that_convolve_are_compiled_in_both_layouts(engine, engine_l
     assert last in chosen(None, torch.device("cuda"))
 
 
-def test_the_layout_of_plain_steps_is_the_one_that_tacit_asks_for():
+def test_a_plain_step_shares_launches_too(monkeypatch):
+    given = []
+    monkeypatch.setattr(torch, "compile", lambda function, **options: given.append(options["options"]) or function)
+    monkeypatch.setattr(plain, "captured", lambda step, device: step)
+    contender = CONTENDERS["plain-graph-shared-launches"]
+    lane = runs_once(tiny("mlp"), contender)
+    assert (lane.status, contender.kind, given) == ("ok", "plain", [{"combo_kernels": True}])
+    assert contender in chosen(None, torch.device("cuda"))
+
+
+def test_plain_steps_are_offered_what_tacit_asks_for():
     graph = torch.fx.symbolic_trace(torch.nn.Sequential())
     place = graph.graph.placeholder("x")
     graph.graph.call_function(torch.ops.aten.convolution.default, (place,))
     trace = types.SimpleNamespace(half_precision=False, graph=graph)
-    assert compiling._options(trace, torch.device("cuda")) == plain._CHANNELS_LAST
+    assert compiling._options(trace, torch.device("cuda")) == plain._CHANNELS_LAST | plain._SHARED_LAUNCHES
 
 
 def test_the_hand_written_peer_moves_by_the_clipped_sum_and_noise(built, monkeypatch):

@@ -4,7 +4,8 @@ tacit's own program asks torch's compiler for channels last wherever a model con
 compiler (``GraphLowering.decide_layout_opt``) decides so for the whole step of the CNN and the WRN, which it takes for
 inference; not for the ViT, with one convolution among two thousand operations; and where it compiles loss and backward
 pass, for the forward pass of the WRN alone. Which layout is faster is not known before it is measured, so plain steps
-are taken both ways, by the compiler's choice and with channels last, and the fastest of all is compared with.
+are taken both ways, by the compiler's choice and with channels last, and the fastest of all is compared with. In the
+same way the whole step is taken once more with launches that kernels share, as tacit's short programs have them.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from tacit.gradients.capturing import capturing_stream
 
 _WARM_UP_STEPS = 3
 _CHANNELS_LAST = {"force_layout_optimization": True}  # as in tacit's own program
+_SHARED_LAUNCHES = {"combo_kernels": True}  # the same
 _CONVOLUTIONS = nn.Conv1d, nn.Conv2d, nn.Conv3d
 
 Options = dict[str, str | int | bool | Callable[..., object]]
@@ -87,6 +89,11 @@ def channels_last(build: Callable[[Task, Options | None], Step]) -> Callable[[Ta
     return prepare
 
 
+def shared_launches(task: Task) -> Step:
+    """The compiled step in a CUDA graph, where kernels that do not wait for each other share launches."""
+    return graph_step(task, dict(_SHARED_LAUNCHES))
+
+
 def captured(step: Step, device: torch.device) -> Step:
     """Records a step in a CUDA graph, after a few runs on a stream of its own."""
     side = capturing_stream(device)
@@ -124,6 +131,7 @@ CONTENDERS = (
     Contender("plain-compiled", compiled_step, kind="plain", compiles=True),
     Contender("plain-graph", graph_step, kind="plain", compiles=True, device="cuda"),
     Contender("plain-parts-graph", parts_step, kind="plain", compiles=True, device="cuda"),
+    Contender("plain-graph-shared-launches", shared_launches, kind="plain", compiles=True, device="cuda"),
     *(
         Contender(name, channels_last(build), kind="plain", compiles=True, device="cuda")
         for name, build in (("plain-graph-channels-last", graph_step), ("plain-parts-channels-last", parts_step))
