@@ -11,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from tacit.gradients.kernels import zero_rows_
 from tacit.gradients.sharing import share_sums
-from tacit.gradients.tidying import without_layout_copies
+from tacit.gradients.tidying import storage_of, without_layout_copies
 
 SUM = torch.ops.aten.sum.dim_IntList
 BACKWARD = torch.ops.aten.native_group_norm_backward.default
@@ -168,14 +168,23 @@ def test_a_lot_is_gathered_and_cast_once(gathers: bool, left: int) -> None:
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(("clears", "found"), [(True, 1), (False, 0)])
-def test_norms_of_rectified_products_read_the_products(clears: bool, found: int) -> None:
+@pytest.mark.parametrize(
+    ("made", "clears", "found"),
+    [
+        (lambda x: x @ torch.eye(12), True, 1),
+        (lambda x: x @ torch.eye(12), False, 0),
+        (lambda x: x * 2 + 1, True, 0),  # not written down: another kernel may round it otherwise
+    ],
+)
+def test_norms_of_rectified_products_read_the_products(
+    made: Callable[[Tensor], Tensor], clears: bool, found: int
+) -> None:
     """Where the values are cleared later; NaN stays NaN, which tells that an example is left out."""
     x, keep = X.flatten(1).clone(), torch.tensor([True, False, True, True])
     x[0], x[1] = -x[0].abs(), torch.nan
 
     def function(x: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
-        values = torch.relu(x @ torch.eye(12))
+        values = torch.relu(made(x))
         norms = torch.linalg.vector_norm(values.view(4, 1, 12).unsqueeze(1).select(2, 0), dim=2, dtype=torch.float64)
         return norms, zero_rows_(values, keep) if clears else values
 
@@ -205,6 +214,17 @@ def cleared_once_rectified(x: Tensor) -> tuple[Tensor, ...]:
     values = torch.relu(before)
     zero_rows_(before, keep)
     return torch.linalg.vector_norm(values.flatten(1), dim=1), zero_rows_(values, keep)
+
+
+def test_views_of_a_shared_cast_are_known_as_views_of_it() -> None:
+    def function(table: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        lot = table.index_select(0, index)
+        return lot.bfloat16(), lot.view(3, 1, 12).bfloat16().unsqueeze(1)
+
+    graph = traced(function, X.flatten(1), torch.tensor([2, 0, 3]))
+    share_sums(graph)
+    first, second = (storage_of(node) for node in graph.graph.find_nodes(op="output")[0].args[0])
+    assert first == second
 
 
 def gathered_then_changed(x: Tensor) -> tuple[Tensor, ...]:

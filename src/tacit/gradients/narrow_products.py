@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
-from tacit.gradients.tidying import is_dense, replace, storage_of, written_storages
+from tacit.gradients.tidying import has_rows_of, is_dense, reading_of, replace, storage_of, written_storages
 
 _aten = torch.ops.aten
 _GATHER, _CLEAR = _aten.index_select.default, torch.ops.tacit.zero_rows_.default
@@ -91,9 +91,9 @@ def _few(value: Tensor, along: int) -> bool:
 def _clears(node: Node, rows: Node) -> bool:
     if node.target is not _CLEAR:
         return False
-    value, whole = node.all_input_nodes[0].meta["val"], rows.meta["val"]
-    same_rows = (value.shape[0], value.stride(0)) == (whole.shape[0], whole.stride(0))
-    return same_rows and value.numel() == whole.numel() and is_dense(value)
+    cleared = node.all_input_nodes[0]
+    value = cleared.meta["val"]
+    return has_rows_of(cleared, rows) and value.numel() == rows.meta["val"].numel() and is_dense(value)
 
 
 def _arguments(node: Node) -> Sequence[Any]:
@@ -106,13 +106,7 @@ def _factors(product: Node) -> tuple[Any, Any]:
 
 def _is_whole(view: Node, rows: Node) -> bool:
     """Whether a view has the rows' own shape, layout and type, and so their values."""
-    return storage_of(view) == storage_of(rows) and _reading(view) == _reading(rows)
-
-
-def _reading(view: Node) -> tuple[object, ...]:
-    """How a view's numbers are read from memory."""
-    value = view.meta["val"]
-    return value.shape, value.stride(), value.storage_offset(), value.dtype, value.is_neg()
+    return storage_of(view) == storage_of(rows) and reading_of(view) == reading_of(rows)
 
 
 def _write_out(graph: Graph, rows: Node, users: Sequence[Node]) -> None:

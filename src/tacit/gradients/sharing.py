@@ -15,7 +15,16 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
-from tacit.gradients.tidying import is_mutable, replace, storage_of, use_instead, value_of, written_storages
+from tacit.gradients.tidying import (
+    has_rows_of,
+    is_mutable,
+    reading_of,
+    replace,
+    storage_of,
+    use_instead,
+    value_of,
+    written_storages,
+)
 
 _aten = torch.ops.aten
 _BACKWARD, _VAR_MEAN = _aten.native_group_norm_backward.default, _aten.var_mean.correction
@@ -141,14 +150,8 @@ def _reuse_casts(graph: Graph) -> None:
         first = firsts.setdefault((source, repr(node.kwargs)), node)
         if first is not node and source.target is _GATHER and first.args == (source,):
             found = _seen_as(graph, first, views, node)
-            if _rows_of(found) == _rows_of(node) and _rows_of(found)[:2] == _rows_of(first)[:2]:
+            if reading_of(found) == reading_of(node) and has_rows_of(found, first):
                 use_instead(node, found)
-
-
-def _rows_of(node: Node) -> tuple[int, int, torch.Size, tuple[int, ...], torch.dtype]:
-    """How many rows there are and how far apart, and how all numbers lie."""
-    value = node.meta["val"]
-    return value.shape[0], value.stride(0), value.shape, value.stride(), value.dtype
 
 
 def _measure_before_clearing(graph: Graph) -> None:
@@ -183,7 +186,8 @@ def _viewed(values: Node, kinds: Collection[object]) -> tuple[Node, list[Node]]:
 def _seen_as(graph: Graph, values: Node, views: Sequence[Node], before: Node) -> Node:
     with graph.inserting_before(before):
         for view in views:
-            values = graph.call_function(view.target, (values, *view.args[1:]), view.kwargs)  # type: ignore[arg-type]
+            operation: Any = view.target
+            values = graph.call_function(operation, (values, *view.args[1:]), view.kwargs)
             values.meta["val"] = value_of(values)
     return values
 

@@ -91,6 +91,18 @@ def value_of(node: Node) -> Any:
     return operation(*arguments, **options)
 
 
+def reading_of(view: Node) -> tuple[object, ...]:
+    """How a view's numbers are read from memory."""
+    value = view.meta["val"]
+    return value.shape, value.stride(), value.storage_offset(), value.dtype, value.is_neg()
+
+
+def has_rows_of(view: Node, whole: Node) -> bool:
+    """Whether there are as many rows, as far apart: of the same memory, they are then the same."""
+    value, rows = view.meta["val"], whole.meta["val"]
+    return bool((value.shape[0], value.stride(0)) == (rows.shape[0], rows.stride(0)))
+
+
 def replace(node: Node, found: Node) -> None:
     """Another node in the place of this one, which goes."""
     node.replace_all_uses_with(found)
