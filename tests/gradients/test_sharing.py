@@ -245,6 +245,15 @@ def gathered_and(view: Callable[[Tensor], Tensor]) -> Callable[[Tensor], object]
     return function
 
 
+def gathered_with_channels_last(x: Tensor) -> tuple[Tensor, ...]:
+    """Casts that are laid out by the shape of what they are given."""
+    lot = x.reshape(4, 2, 2, 3).index_select(0, torch.tensor([1, 0, 2]))
+    first, second = (
+        values.to(torch.float64, memory_format=torch.channels_last) for values in (lot, lot.reshape(3, 3, 2, 2))
+    )
+    return first, torch.as_strided(second, (36,), (1,))
+
+
 def gathered_in_two_types(x: Tensor) -> tuple[Tensor, ...]:
     lot = x.index_select(0, torch.tensor([1, 0]))
     return lot.double(), lot.flatten(1).bfloat16()
@@ -297,6 +306,7 @@ DIFFERENT = {
     "values that are changed once rectified": (changed_once_rectified, X),
     "values that are cleared once rectified": (cleared_once_rectified, X),
     "a lot that is changed": (gathered_then_changed, X),
+    "a lot laid out otherwise": (gathered_with_channels_last, X),
     "a lot read as other numbers": (gathered_and(lambda lot: lot.view(torch.int32)), X),
     "a lot spread out": (gathered_and(lambda lot: lot[:1].expand(3, 2, 6)), X),
     "a lot on its side": (gathered_and(lambda lot: lot.transpose(0, 2)[:3]), X),
