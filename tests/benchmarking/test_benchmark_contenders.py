@@ -128,7 +128,7 @@ def test_a_plain_step_shares_launches_too(monkeypatch):
     monkeypatch.setattr(plain, "captured", lambda step, device: step)
     contender = CONTENDERS["plain-graph-shared-launches"]
     lane = runs_once(tiny("mlp"), contender)
-    assert (lane.status, contender.kind, given) == ("ok", "plain", [{"combo_kernels": True}])
+    assert (lane.status, contender.kind, given) == ("ok", "plain", [plain._SHORT_PROGRAM])
     assert contender in chosen(None, torch.device("cuda"))
 
 
@@ -137,7 +137,7 @@ def test_plain_steps_are_offered_what_tacit_asks_for():
     place = graph.graph.placeholder("x")
     graph.graph.call_function(torch.ops.aten.convolution.default, (place,))
     trace = types.SimpleNamespace(half_precision=False, graph=graph)
-    assert compiling._options(trace, torch.device("cuda")) == plain._CHANNELS_LAST | plain._SHARED_LAUNCHES
+    assert compiling._options(trace, torch.device("cuda")) == plain._CHANNELS_LAST | plain._SHORT_PROGRAM
 
 
 def test_the_hand_written_peer_moves_by_the_clipped_sum_and_noise(built, monkeypatch):

@@ -19,7 +19,7 @@ from tacit.gradients.capturing import capturing_stream
 
 _WARM_UP_STEPS = 3
 _CHANNELS_LAST = {"force_layout_optimization": True}  # as in tacit's own program
-_SHARED_LAUNCHES = {"combo_kernels": True}  # the same
+_SHORT_PROGRAM = {"combo_kernels": True, "triton.autotune_pointwise": False}  # the same
 _CONVOLUTIONS = nn.Conv1d, nn.Conv2d, nn.Conv3d
 
 Options = dict[str, str | int | bool | Callable[..., object]]
@@ -91,7 +91,7 @@ def channels_last(build: Callable[[Task, Options | None], Step]) -> Callable[[Ta
 
 def shared_launches(task: Task) -> Step:
     """The compiled step in a CUDA graph, where kernels that do not wait for each other share launches."""
-    return graph_step(task, dict(_SHARED_LAUNCHES))
+    return graph_step(task, dict(_SHORT_PROGRAM))
 
 
 def captured(step: Step, device: torch.device) -> Step:

@@ -8,7 +8,7 @@ compute than to read is computed twice.
 """
 
 import operator
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,13 +16,18 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
 from tacit.gradients.tidying import (
+    DETACHED,
+    PARTS,
+    SAME_ROWS,
+    before_changes,
+    call,
     has_rows_of,
-    is_mutable,
     reading_of,
     replace,
     storage_of,
     use_instead,
     value_of,
+    viewed,
     written_storages,
 )
 
@@ -31,8 +36,8 @@ _BACKWARD, _VAR_MEAN = _aten.native_group_norm_backward.default, _aten.var_mean.
 _GROUP_NORM, _LAYER_NORM = _aten.native_group_norm.default, _aten.native_layer_norm.default
 _NORM, _CLEAR = _aten.linalg_vector_norm.default, torch.ops.tacit.zero_rows_.default
 _CAST, _GATHER = _aten._to_copy.default, _aten.index_select.default
-_SAME_ROWS = frozenset({_aten.reshape.default, _aten.unsqueeze.default})
-_PARTS = frozenset({_aten.select.int})
+_RELU, _RELU_BACKWARD = _aten.relu.default, _aten.threshold_backward.default
+_RECTIFIED = _aten._addmm_activation.default
 _PRODUCTS = (_aten.mm.default, _aten.addmm.default, _aten.convolution.default)
 _MERGED = (_CAST, _aten.mul.Tensor, _aten.reshape.default, _aten.sum.dim_IntList)
 
@@ -106,32 +111,10 @@ def _write_out(graph: Graph, node: Node) -> None:
     graph.erase_node(node)
 
 
-def _before_changes(graph: Graph) -> Iterator[Node]:
-    """The nodes up to the first that changes its arguments: until then, what reads the same values is the same.
-
-    Those are left out that are changed themselves later on. Two that were one would then both be changed.
-    """
-    changed = _changed_storages(graph)
-    for node in list(graph.nodes):
-        if is_mutable(node):
-            return
-        if storage_of(node) not in changed:
-            yield node
-
-
-def _changed_storages(graph: Graph) -> set[object]:
-    """What the model's operations write to.
-
-    Clearing rows does not count: of what is cleared only weighted sums are still taken, which want it so.
-    """
-    nodes = (node for node in graph.nodes if node.target is not _CLEAR)
-    return set().union(*map(written_storages, nodes))
-
-
 def _merge(graph: Graph) -> None:
     """One node for all that do the same."""
     seen: dict[str, Node] = {}
-    for node in _before_changes(graph):
+    for node in before_changes(graph):
         if node.target in _MERGED:
             same = seen.setdefault(repr((node.target, node.args, node.kwargs)), node)
             if same is not node:
@@ -145,8 +128,8 @@ def _reuse_casts(graph: Graph) -> None:
     rows are the same, and as a cast would lay them out.
     """
     firsts: dict[tuple[Node, str], Node] = {}
-    for node in [node for node in _before_changes(graph) if node.target is _CAST]:
-        source, views = _viewed(node.all_input_nodes[0], _SAME_ROWS)
+    for node in [node for node in before_changes(graph) if node.target is _CAST]:
+        source, views = viewed(node.all_input_nodes[0], SAME_ROWS)
         first = firsts.setdefault((source, repr(node.kwargs)), node)
         if first is not node and source.target is _GATHER and first.args == (source,):
             found = _seen_as(graph, first, views, node)
@@ -155,32 +138,36 @@ def _reuse_casts(graph: Graph) -> None:
 
 
 def _measure_before_clearing(graph: Graph) -> None:
-    """Norms of rectified products that are cleared later on are taken of the products.
+    """Norms of rectified products, and of gradients of such, that are cleared later on are taken of the products.
 
     Torch's compiler fuses no reader with what makes a tensor that is changed afterwards. Rectified once more on the
     way, the values are not read again: the backward pass, which it then fuses the norm with, reads the products. These
     are written down, so that both times the same numbers are rectified.
     """
     cleared = set().union(*map(written_storages, graph.find_nodes(op="call_function", target=_CLEAR)))
-    for norm in [node for node in _before_changes(graph) if node.target is _NORM]:
-        source, views = _viewed(norm.all_input_nodes[0], _SAME_ROWS | _PARTS)
-        if source.target is not _aten.relu.default or storage_of(source) not in cleared:
-            continue
-        product = source.all_input_nodes[0]
-        if product.target in _PRODUCTS:
+    for norm in [node for node in before_changes(graph) if node.target is _NORM]:
+        source, views = viewed(norm.all_input_nodes[0], SAME_ROWS | PARTS)
+        if storage_of(source) in cleared:
             with graph.inserting_before(norm):
-                again = graph.call_function(_aten.clamp_min.default, (product, 0))
-                again.meta["val"] = value_of(again)
-            norm.replace_input_with(norm.all_input_nodes[0], _seen_as(graph, again, views, norm))
+                again = _rectified_again(graph, source)
+            if again is not None:
+                norm.replace_input_with(norm.all_input_nodes[0], _seen_as(graph, again, views, norm))
 
 
-def _viewed(values: Node, kinds: Collection[object]) -> tuple[Node, list[Node]]:
-    """What values are views of, of these kinds, and the views in order."""
-    views: list[Node] = []
-    while values.target in kinds:
-        views.insert(0, values)
-        values = values.all_input_nodes[0]
-    return values, views
+def _rectified_again(graph: Graph, source: Node) -> Node | None:
+    """The same numbers by other operations, which are not merged with the first ones; None for any other source."""
+    if _is_rectified_product(source) and source.target is _RELU:
+        return call(graph, _aten.clamp_min.default, source.all_input_nodes[0], 0)
+    if source.target is _RELU_BACKWARD and source.args[2] == 0:
+        grad, result = source.all_input_nodes[0], viewed(source.all_input_nodes[-1], DETACHED)[0]
+        if grad.target in _PRODUCTS and _is_rectified_product(result):
+            passed = call(graph, _aten.logical_not.default, call(graph, _aten.le.Scalar, result, 0))
+            return call(graph, _aten.where.ScalarOther, passed, grad, 0.0)
+    return None
+
+
+def _is_rectified_product(node: Node) -> bool:
+    return node.target is _RECTIFIED or (node.target is _RELU and node.all_input_nodes[0].target in _PRODUCTS)
 
 
 def _seen_as(graph: Graph, values: Node, views: Sequence[Node], before: Node) -> Node:
@@ -195,7 +182,7 @@ def _seen_as(graph: Graph, values: Node, views: Sequence[Node], before: Node) ->
 def _reuse_statistics(graph: Graph) -> None:
     """Takes means and deviations from the first normalisation of the same float32 values."""
     firsts: dict[tuple[Any, ...], Node] = {}
-    for node in _before_changes(graph):
+    for node in before_changes(graph):
         arguments: Sequence[Any] = node.args
         if node.target is _GROUP_NORM and _is_single(arguments[0]):
             firsts.setdefault((arguments[0], arguments[3], arguments[6]), node)
@@ -239,7 +226,7 @@ def _normalise_by(graph: Graph, first: Node, again: Node) -> None:
 def _take_statistics(graph: Graph, norm: Node, again: Node) -> None:
     """Mean and variance of GroupNorm's groups; the variance only where one over the deviation is made of it."""
     mean, inverse = _statistics(graph, norm)
-    unchanged = set(_before_changes(graph))
+    unchanged = set(before_changes(graph))
     for user in unchanged.intersection(again.users):
         if user.args[1] == 1:
             replace(user, mean)

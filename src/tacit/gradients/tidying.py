@@ -1,15 +1,21 @@
 """Copies that a traced graph can do without: eager operations needed them, its compiled code does not."""
 
 import copy
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves
 
-_NORMS = (torch.ops.aten.native_group_norm.default, torch.ops.aten.native_group_norm_backward.default)
+_aten = torch.ops.aten
+SAME_ROWS = frozenset({_aten.reshape.default, _aten.unsqueeze.default})
+"""Views that keep rows apart, where the first dimension stays."""
+PARTS, DETACHED = frozenset({_aten.select.int}), frozenset({_aten.detach.default})
+_CLEAR = torch.ops.tacit.zero_rows_.default
+_NORMS = (_aten.native_group_norm.default, _aten.native_group_norm_backward.default)
 
 
 def clear_rows_in_place(graph: GraphModule) -> None:
@@ -19,9 +25,9 @@ def clear_rows_in_place(graph: GraphModule) -> None:
     as a user's batch, stays as it is.
     """
     given = _given(graph)
-    for cleared in _calls(graph, torch.ops.tacit.zero_rows_.default):
+    for cleared in _calls(graph, _CLEAR):
         copied = cleared.all_input_nodes[0]
-        source = copied.all_input_nodes[0] if copied.target is torch.ops.aten.clone.default else None
+        source = copied.all_input_nodes[0] if copied.target is _aten.clone.default else None
         if source is not None and storage_of(source) not in given and is_dense(source.meta["val"]):
             use_instead(copied, source)
     graph.recompile()
@@ -33,9 +39,9 @@ def leave_given_rows(graph: GraphModule) -> None:
     They meet weights of zero in a product, which is zero then.
     """
     given = _arguments(graph)
-    for cleared in _calls(graph, torch.ops.tacit.zero_rows_.default):
+    for cleared in _calls(graph, _CLEAR):
         copied = cleared.all_input_nodes[0]
-        if copied.target is torch.ops.aten.clone.default and storage_of(copied.all_input_nodes[0]) in given:
+        if copied.target is _aten.clone.default and storage_of(copied.all_input_nodes[0]) in given:
             graph.graph.erase_node(cleared)
             use_instead(copied, copied.all_input_nodes[0])
     graph.recompile()
@@ -48,13 +54,13 @@ def without_layout_copies(graph: GraphModule) -> GraphModule:
     """
     changed = copy.deepcopy(graph)
     written = set().union(*map(written_storages, changed.graph.nodes))
-    for copied in _calls(changed, torch.ops.aten.clone.default):
+    for copied in _calls(changed, _aten.clone.default):
         first = copied.kwargs.get("memory_format") is torch.contiguous_format
         source = copied.all_input_nodes[0]
         if first and all(user.target in _NORMS for user in copied.users) and storage_of(source) not in written:
             replace(copied, source)
-    for view in _calls(changed, torch.ops.aten.view.default):
-        view.target = torch.ops.aten.reshape.default  # of a layout that may now be another one
+    for view in _calls(changed, _aten.view.default):
+        view.target = _aten.reshape.default  # of a layout that may now be another one
     changed.recompile()
     return changed
 
@@ -89,6 +95,22 @@ def value_of(node: Node) -> Any:
     operation: Any = node.target
     arguments, options = map_arg((node.args, node.kwargs), lambda given: given.meta["val"])
     return operation(*arguments, **options)
+
+
+def call(graph: Graph, operation: Any, *arguments: Any) -> Node:
+    """A call whose value is known, where those of its arguments are."""
+    node = graph.call_function(operation, arguments)
+    node.meta["val"] = value_of(node)
+    return node
+
+
+def viewed(values: Node, kinds: Collection[object]) -> tuple[Node, list[Node]]:
+    """What values are views of, of these kinds, and the views in order."""
+    views: list[Node] = []
+    while values.target in kinds:
+        views.insert(0, values)
+        values = values.all_input_nodes[0]
+    return values, views
 
 
 def reading_of(view: Node) -> tuple[object, ...]:
@@ -134,6 +156,34 @@ def written_storages(node: Node) -> set[object]:
 def is_mutable(node: Node) -> bool:
     """Whether an operation changes what it is given."""
     return isinstance(node.target, torch._ops.OpOverload) and bool(_schema(node).is_mutable)
+
+
+def before_changes(graph: Graph) -> Iterator[Node]:
+    """The nodes up to the first that changes its arguments: until then, what reads the same values is the same.
+
+    Those are left out that are changed themselves later on. Two that were one would then both be changed.
+    """
+    changed = _changed_storages(graph)
+    for node in list(graph.nodes):
+        if is_mutable(node):
+            return
+        if storage_of(node) not in changed:
+            yield node
+
+
+def _changed_storages(graph: Graph) -> set[object]:
+    """What the model's operations write to.
+
+    Clearing rows does not count: of what is cleared only weighted sums are still taken, which want it so.
+    """
+    nodes = (node for node in graph.nodes if node.target is not _CLEAR)
+    return set().union(*map(written_storages, nodes))
+
+
+def on_gpu(graph: GraphModule) -> bool:
+    """Whether the graph is given tensors of a GPU."""
+    given = (node.meta.get("val") for node in graph.graph.find_nodes(op="placeholder"))
+    return any(isinstance(value, Tensor) and value.is_cuda for value in given)
 
 
 def _is_view(node: Node) -> bool:
