@@ -196,9 +196,19 @@ def test_norms_of_rectified_products_read_the_products(
         torch.testing.assert_close(one, expected, rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize(("clears", "found"), [(True, 1), (False, 0)])
-@pytest.mark.parametrize("fused", [True, False])
-def test_norms_of_gradients_of_rectified_products_read_the_products(fused: bool, clears: bool, found: int) -> None:
+@pytest.mark.parametrize(
+    ("fused", "clears", "of_product", "threshold", "found"),
+    [
+        (True, True, True, 0, 1),
+        (True, False, True, 0, 0),
+        (False, True, True, 0, 0),  # the result may round otherwise, to zero
+        (True, True, False, 0, 0),  # so may the gradient
+        (True, True, True, 0.5, 0),
+    ],
+)
+def test_norms_of_gradients_of_rectified_products_read_the_products(
+    fused: bool, clears: bool, of_product: bool, threshold: float, found: int
+) -> None:
     """Where the gradients are cleared later; what a NaN was rectified to passes its gradient on."""
     x, g, keep = X.flatten(1).clone(), torch.randn(4, 3), torch.tensor([True, False, True, True])
     x[0, 0], g[2] = torch.nan, torch.nan
@@ -206,14 +216,15 @@ def test_norms_of_gradients_of_rectified_products_read_the_products(fused: bool,
     def function(x: Tensor, g: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
         weight, bias = torch.eye(12), torch.full((12,), -3.0)
         values = torch._addmm_activation(bias, x, weight) if fused else torch.relu(x @ weight - 3)
-        grad = torch.ops.aten.threshold_backward(g @ torch.ones(3, 12), values.detach(), 0)
+        coming = g @ torch.ones(3, 12) if of_product else g.repeat(1, 4) * 3
+        grad = torch.ops.aten.threshold_backward(coming, values.detach(), threshold)
         norms = torch.linalg.vector_norm(grad.view(4, 1, 12).unsqueeze(1).select(2, 0), dim=2, dtype=torch.float64)
         return norms, zero_rows_(grad, keep) if clears else grad
 
     graph = traced(function, x, g, keep)
     share_sums(graph)
     graph.graph.lint()
-    assert count(graph, torch.ops.aten.where.ScalarOther) == (found if fused else 0)
+    assert count(graph, torch.ops.aten.where.ScalarOther) == found
     for one, expected in zip(graph(x, g, keep), function(x, g, keep), strict=True):
         torch.testing.assert_close(one, expected, rtol=0, atol=0, equal_nan=True)
 
