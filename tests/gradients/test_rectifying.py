@@ -10,8 +10,8 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tacit.gradients import compiling
+from tacit.gradients.graphs import storage_of
 from tacit.gradients.rectifying import rectify_at_once
-from tacit.gradients.tidying import storage_of
 
 BOTH = torch.ops.aten._addmm_activation.default
 X, WEIGHT, BIAS = (torch.randn(shape, generator=torch.Generator().manual_seed(0)) for shape in ((5, 3), (4, 3), (4,)))

@@ -9,9 +9,10 @@ from torch import Tensor
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from tacit.gradients.graphs import storage_of
 from tacit.gradients.kernels import zero_rows_
 from tacit.gradients.sharing import share_sums
-from tacit.gradients.tidying import storage_of, without_layout_copies
+from tacit.gradients.tidying import without_layout_copies
 
 SUM = torch.ops.aten.sum.dim_IntList
 BACKWARD = torch.ops.aten.native_group_norm_backward.default

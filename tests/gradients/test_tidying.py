@@ -10,8 +10,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from tacit.gradients.graphs import on_gpu, storage_of
 from tacit.gradients.kernels import zero_rows_
-from tacit.gradients.tidying import clear_rows_in_place, on_gpu, storage_of, without_layout_copies
+from tacit.gradients.tidying import clear_rows_in_place, without_layout_copies
 
 CLONE = torch.ops.aten.clone.default
 KEEP = torch.tensor([True, False, True])

@@ -5,7 +5,7 @@ compiler (``GraphLowering.decide_layout_opt``) decides so for the whole step of 
 inference; not for the ViT, with one convolution among two thousand operations; and where it compiles loss and backward
 pass, for the forward pass of the WRN alone. Which layout is faster is not known before it is measured, so plain steps
 are taken both ways, by the compiler's choice and with channels last, and the fastest of all is compared with. In the
-same way the whole step is taken once more with launches that kernels share, as tacit's short programs have them.
+same way the whole step is taken once more as tacit's short programs are compiled.
 """
 
 from collections.abc import Callable, Sequence
@@ -90,7 +90,9 @@ def channels_last(build: Callable[[Task, Options | None], Step]) -> Callable[[Ta
 
 
 def shared_launches(task: Task) -> Step:
-    """The compiled step in a CUDA graph, where kernels that do not wait for each other share launches."""
+    """The compiled step in a CUDA graph, where kernels that do not wait for each other share launches, and take blocks
+    that were not timed with an empty cache.
+    """
     return graph_step(task, dict(_SHORT_PROGRAM))
 
 

@@ -20,11 +20,12 @@ from torch.fx import GraphModule
 
 from tacit.gradients.compiler_jobs import Job
 from tacit.gradients.compiling_apart import CachedJob, can_compile_apart, compile_apart
+from tacit.gradients.graphs import on_gpu
 from tacit.gradients.kept_memory import keep_freed_memory
 from tacit.gradients.narrow_products import read_rows_where_they_lie
 from tacit.gradients.rectifying import rectify_at_once
 from tacit.gradients.sharing import share_sums
-from tacit.gradients.tidying import on_gpu, without_layout_copies
+from tacit.gradients.tidying import without_layout_copies
 from tacit.gradients.tracing import Program, Trace
 
 _ONE_AT_A_TIME = threading.Lock()

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
-from tacit.gradients.tidying import has_rows_of, is_dense, reading_of, replace, storage_of, written_storages
+from tacit.gradients.graphs import has_rows_of, is_dense, reading_of, replace, storage_of, written_storages
+from tacit.gradients.kernels import CLEAR
 
 _aten = torch.ops.aten
-_GATHER, _CLEAR = _aten.index_select.default, torch.ops.tacit.zero_rows_.default
+_GATHER = _aten.index_select.default
 _PRODUCT, _PRODUCT_AND_BIAS = _aten.mm.default, _aten.addmm.default
 _SPLIT = _aten.split.Tensor
 _FUSED = (_aten.linalg_vector_norm.default, _SPLIT)  # sums already, and parts that sums are taken of
@@ -47,7 +48,7 @@ def _users(graph: Graph, rows: Node) -> Iterator[Node]:
 def _changes(graph: Graph, rows: Node) -> bool:
     """Whether something writes to the rows, other than what clears them."""
     writers = (node for node in graph.nodes if storage_of(rows) in written_storages(node))
-    return any(writer.target is not _CLEAR for writer in writers)
+    return any(writer.target is not CLEAR for writer in writers)
 
 
 def _is_table(rows: Node) -> bool:
@@ -57,7 +58,7 @@ def _is_table(rows: Node) -> bool:
 
 def _can_be_sums(users: Sequence[Node], rows: Node) -> bool:
     """Whether all users are sums or can be, and cleared rows are only added up: all else reads them as they were."""
-    cleared = [place for place, user in enumerate(users) if user.target is _CLEAR]
+    cleared = [place for place, user in enumerate(users) if user.target is CLEAR]
     before = users[: cleared[0]] if cleared else users
     after = users[len(before) :]
     readers = [user for user in before if user.target not in _FUSED]
@@ -89,7 +90,7 @@ def _few(value: Tensor, along: int) -> bool:
 
 
 def _clears(node: Node, rows: Node) -> bool:
-    if node.target is not _CLEAR:
+    if node.target is not CLEAR:
         return False
     cleared = node.all_input_nodes[0]
     value = cleared.meta["val"]
@@ -114,7 +115,7 @@ def _write_out(graph: Graph, rows: Node, users: Sequence[Node]) -> None:
     parts = [_arguments(user)[1] for user in users if user.target is _SPLIT]
     for user in users:
         with graph.inserting_before(user):
-            if user.target is _CLEAR:
+            if user.target is CLEAR:
                 kept = _where(graph, _arguments(user)[1], kept)
                 graph.erase_node(user)
             elif _multiplies(user, rows):

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 
 from tacit.core.row_sums import RowForm, RowSum
+from tacit.gradients.graphs import storage_of, written_storages
 from tacit.gradients.kernels import weighted_rows
-from tacit.gradients.tidying import storage_of, written_storages
 
 _SUM, _CLEAR = torch.ops.tacit.weighted_rows.default, torch.ops.tacit.zero_rows_.default
 _ROWS = 32  # at most: a tile of the noise reads them one after another, and of short rows there are few tiles

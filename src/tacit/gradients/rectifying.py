@@ -7,10 +7,10 @@ rectify by itself. Nothing else needs the product: the backward pass of a ReLU i
 import torch
 from torch.fx import GraphModule, Node
 
-from tacit.gradients.tidying import before_changes, replace
+from tacit.gradients.graphs import RECTIFIED, before_changes, replace
 
 _aten = torch.ops.aten
-_PRODUCT, _RELU, _BOTH = _aten.addmm.default, _aten.relu.default, _aten._addmm_activation.default
+_PRODUCT, _RELU = _aten.addmm.default, _aten.relu.default
 _TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -23,7 +23,7 @@ def rectify_at_once(graph: GraphModule) -> None:
         product = relu.all_input_nodes[0]
         if product.target is _PRODUCT and len(product.users) == 1 and _is_plain(product):
             with graph.graph.inserting_before(relu):
-                both = graph.graph.call_function(_BOTH, product.args)
+                both = graph.graph.call_function(RECTIFIED, product.args)
             both.meta["val"] = relu.meta["val"]
             replace(relu, both)
             graph.graph.erase_node(product)

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
-from tacit.gradients.tidying import (
+from tacit.gradients.graphs import (
     DETACHED,
     PARTS,
+    RECTIFIED,
     SAME_ROWS,
     before_changes,
     call,
@@ -30,14 +31,14 @@ from tacit.gradients.tidying import (
     viewed,
     written_storages,
 )
+from tacit.gradients.kernels import CLEAR
 
 _aten = torch.ops.aten
 _BACKWARD, _VAR_MEAN = _aten.native_group_norm_backward.default, _aten.var_mean.correction
 _GROUP_NORM, _LAYER_NORM = _aten.native_group_norm.default, _aten.native_layer_norm.default
-_NORM, _CLEAR = _aten.linalg_vector_norm.default, torch.ops.tacit.zero_rows_.default
+_NORM = _aten.linalg_vector_norm.default
 _CAST, _GATHER = _aten._to_copy.default, _aten.index_select.default
 _RELU, _RELU_BACKWARD = _aten.relu.default, _aten.threshold_backward.default
-_RECTIFIED = _aten._addmm_activation.default
 _PRODUCTS = (_aten.mm.default, _aten.addmm.default, _aten.convolution.default)
 _MERGED = (_CAST, _aten.mul.Tensor, _aten.reshape.default, _aten.sum.dim_IntList)
 
@@ -144,7 +145,7 @@ def _measure_before_clearing(graph: Graph) -> None:
     way, the values are not read again: the backward pass, which it then fuses the norm with, reads the products. These
     are written down, so that both times the same numbers are rectified.
     """
-    cleared = set().union(*map(written_storages, graph.find_nodes(op="call_function", target=_CLEAR)))
+    cleared = set().union(*map(written_storages, graph.find_nodes(op="call_function", target=CLEAR)))
     for norm in [node for node in before_changes(graph) if node.target is _NORM]:
         source, views = viewed(norm.all_input_nodes[0], SAME_ROWS | PARTS)
         if storage_of(source) in cleared:
@@ -167,7 +168,7 @@ def _rectified_again(graph: Graph, source: Node) -> Node | None:
 
 
 def _is_rectified_product(node: Node) -> bool:
-    return node.target is _RECTIFIED or (node.target is _RELU and node.all_input_nodes[0].target in _PRODUCTS)
+    return node.target is RECTIFIED or (node.target is _RELU and node.all_input_nodes[0].target in _PRODUCTS)
 
 
 def _seen_as(graph: Graph, values: Node, views: Sequence[Node], before: Node) -> Node:

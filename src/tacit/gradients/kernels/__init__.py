@@ -10,6 +10,7 @@ from tacit.gradients.kernels.operators import convolution_products as convolutio
 from tacit.gradients.kernels.operators import convolution_sum as convolution_sum
 from tacit.gradients.kernels.operators import patch_grams as patch_grams
 from tacit.gradients.kernels.operators import product_norms as product_norms
+from tacit.gradients.kernels.row_operators import CLEAR as CLEAR
 from tacit.gradients.kernels.row_operators import fetch_box_ as fetch_box_
 from tacit.gradients.kernels.row_operators import weighted_rows as weighted_rows
 from tacit.gradients.kernels.row_operators import zero_rows_ as zero_rows_

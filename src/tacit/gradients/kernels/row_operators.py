@@ -101,3 +101,7 @@ def _(rows: Tensor, weights: Tensor, keep: Tensor | None) -> Tensor:
 @_zero_rows_.register_fake
 def _(values: Tensor, keep: Tensor) -> None:
     return None
+
+
+CLEAR = torch.ops.tacit.zero_rows_.default
+"""`zero_rows_` as it stands in a traced graph."""
