@@ -1,13 +1,13 @@
-"""The kernels for convolutions in half precision on a GPU, in every form of their tables, against their twins."""
+"""The kernels for half precision on a GPU against their twins, those for convolutions in every form of their tables."""
 
 import dataclasses
 
 import pytest
 import torch
 
-from tacit.gradients.contributions import Convolved
+from tacit.gradients.contributions import Convolved, Outer
 from tacit.gradients.convolving import Geometry as Moves
-from tacit.gradients.kernels import convolution_sum, cutouts_fit, twins
+from tacit.gradients.kernels import convolution_sum, cutouts_fit, outer_sum, twins
 from tacit.gradients.kernels.geometry import Geometry
 from tacit.gradients.ways import is_precise, ways_for
 
@@ -128,3 +128,33 @@ def test_what_does_not_begin_where_the_hardware_can_begin_is_summed_all_the_same
     assert cutouts_fit(moved, grad, geometry)
     expected = convolution_sum(x, grad, weights, geometry)
     assert relative(convolution_sum(moved, grad, weights, geometry)[None], expected[None]) < 3e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("examples", "width", "size"), [(1, 1, 2), (5, 3, 7), (33, 16, 5000), (4096, 10, 1000)])
+def test_an_outer_sum_is_that_of_its_twin(examples, width, size, dtype):
+    generator = torch.Generator("cuda").manual_seed(0)
+    left, right = (
+        torch.randn(examples, count, generator=generator, device="cuda").to(dtype) for count in (width, size)
+    )
+    keep = torch.arange(examples, device="cuda") % 5 != 1
+    left[~keep], right[~keep] = torch.inf, torch.nan
+    expected = twins.outer_sum(left.double(), right.double(), keep)
+    assert relative(outer_sum(left, right, keep)[None], expected[None]) < 1e-6
+
+
+def test_a_narrow_layer_adds_no_more_than_its_bound():
+    """One example at a time, and all but those that are not finite together."""
+    generator = torch.Generator("cuda").manual_seed(0)
+    left, right = (torch.randn(64, 1, 1, count, generator=generator, device="cuda").bfloat16() for count in (10, 1000))
+    use = Outer(left, right, torch.Size((10, 1000)))
+    weights = torch.rand(64, dtype=torch.float64, device="cuda", generator=generator)
+    norms = left.double().flatten(1).norm(dim=1) * right.double().flatten(1).norm(dim=1)
+    alone = [Outer(left[i : i + 1], right[i : i + 1], use.shape).weighted_sum(weights[i : i + 1]) for i in range(64)]
+    added = torch.stack([each.double().norm() for each in alone]) / (weights * norms)
+    assert float(added.max()) <= 1
+    assert float(added.min()) > 1 - 2**-6
+    finite = torch.arange(64, device="cuda") != 7
+    right[7, 0, 0, 3] = torch.nan
+    expected = torch.einsum("itm,itn,i->mn", left[finite, 0].double(), right[finite, 0].double(), weights[finite])
+    assert relative(use.weighted_sum(weights, finite)[None], expected[None]) < 2**-6

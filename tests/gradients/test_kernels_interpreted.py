@@ -127,6 +127,14 @@ SUMS = {
     "rows of a wider tensor": (20, 9, F32, "slice", ()),
     "all left out": (3, 4, F32, "contiguous", (0, 1, 2)),
 }
+# name: examples, numbers on the left, on the right, type, how the right lies in memory, examples left out or None.
+OUTERS = {
+    "one part, columns past the last block": (5, 3, 140, F16, "contiguous", None),
+    "several parts, of which the last is shorter": (300, 10, 20, BF16, "contiguous", (0, 3, 299)),
+    "as many on the left as there may be": (130, 16, 24, F16, "contiguous", (129,)),
+    "examples of a wider tensor": (20, 2, 9, F16, "slice", ()),
+    "all left out": (3, 4, 5, BF16, "contiguous", (0, 1, 2)),
+}
 # name: boxes, words of each, programs, parcels that are fetched.
 BOXES = {
     "a program for a part of each": (8, 9 * 16, 3, 20),
@@ -270,6 +278,20 @@ def _sums_error(count, size, dtype, how, left_out):
     few, launch._FEW_PROGRAMS = launch._FEW_PROGRAMS, 4  # so that rows are long from 4096 numbers on
     found = launch.weighted_rows(_placed(rows, how), weights, keep)
     launch._FEW_PROGRAMS = few
+    return 0.0 if torch.equal(found.double(), expected) else _error(found[None], expected[None])
+
+
+def _outer_error(count, width, size, dtype, how, left_out):
+    from tacit.gradients.kernels import launch
+
+    left, right = _random(count, width, seed=0).to(dtype), _placed(_random(count, size, seed=1).to(dtype), how)
+    keep = None if left_out is None else torch.tensor([row not in left_out for row in range(count)])
+    if keep is not None:
+        left[~keep], right[~keep] = torch.inf, torch.nan
+    assert launch.outer_sum_fits(left, right)
+    expected = twins.outer_sum(left.double(), right.double(), keep)
+    found = launch.outer_sum(left, right, keep)
+    assert found.dtype == torch.float32
     return 0.0 if torch.equal(found.double(), expected) else _error(found[None], expected[None])
 
 
@@ -422,6 +444,7 @@ def _run_all():
     errors |= {f"grams: {name}": _grams_error(*case) for name, case in GRAMS.items()}
     errors |= {f"rows: {name}": _rows_error(*case) for name, case in ROWS.items()}
     errors |= {f"sums: {name}": _sums_error(*case) for name, case in SUMS.items()}
+    errors |= {f"outer: {name}": _outer_error(*case) for name, case in OUTERS.items()}
     errors |= {f"boxes: {name}": _boxes_error(*case) for name, case in BOXES.items()}
     errors["a box of another number is not taken"] = _a_wrong_number_is_not_taken()
     errors["an infinite example spoils its own norm alone"] = _non_finite_examples_stay_apart()
@@ -436,6 +459,7 @@ NAMES = [
     *(f"grams: {name}" for name in GRAMS),
     *(f"rows: {name}" for name in ROWS),
     *(f"sums: {name}" for name in SUMS),
+    *(f"outer: {name}" for name in OUTERS),
     *(f"boxes: {name}" for name in BOXES),
     "a box of another number is not taken",
     "an infinite example spoils its own norm alone",

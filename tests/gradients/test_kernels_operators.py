@@ -164,7 +164,19 @@ def test_weighted_rows_leave_out_what_is_not_kept(value):
     assert not torch.isfinite(kernels.weighted_rows(rows, weights)).all()
 
 
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_an_outer_sum_leaves_out_what_is_not_kept(value):
+    left, right, keep = random(4, 2).half(), random(4, 3, seed=1).half(), torch.tensor([True, False, True, False])
+    expected = torch.einsum("im,in->mn", left.double()[keep], right.double()[keep])
+    left[1, 0] = right[3, 2] = value
+    found = kernels.outer_sum(left, right, keep)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=1e-6)
+    assert not torch.isfinite(kernels.outer_sum(left, right)).all()
+
+
 def test_an_empty_batch_and_no_tokens_are_ordinary():
+    assert torch.equal(kernels.outer_sum(random(0, 2), random(0, 3)), torch.zeros(2, 3, dtype=torch.float64))
     assert torch.equal(kernels.weighted_rows(random(0, 3), random(0)), torch.zeros(3, dtype=torch.float64))
     assert kernels.product_norms(random(0, 3, 2), random(0, 3, 4)).shape == (0,)
     assert torch.equal(kernels.product_norms(random(2, 0, 2), random(2, 0, 4)), torch.zeros(2, dtype=torch.float64))
@@ -188,6 +200,7 @@ def everything(left, right, x, grad, values, keep):
         *kernels.patch_grams(x, grad, PADDED),
         kernels.convolution_sum(x, grad, left[:, 0, 0], PADDED),
         kernels.weighted_rows(values, left[:, 0, 0], keep),
+        kernels.outer_sum(left[:, 0], values, keep),
         values,
     )
 
@@ -205,13 +218,14 @@ def test_tracing_gives_one_node_for_each_operator(mode):
         "tacit.convolution_norms.default",
         "tacit.convolution_products.default",
         "tacit.convolution_sum.default",
+        "tacit.outer_sum.default",
         "tacit.patch_grams.default",
         "tacit.product_norms.default",
         "tacit.weighted_rows.default",
         "tacit.zero_rows_.default",
     ]
     others = [node for node in graph.graph.nodes if node.op == "call_function" and str(node.target) not in names]
-    assert len(others) == 1 + 4 + 3  # the clone, two selections for either weights, and what one operator returns
+    assert len(others) == 1 + 5 + 3  # the clone, selections for weights and a left side, and what one operator returns
     for found, expected in zip(graph(*inputs()), everything(*inputs()), strict=True):
         assert torch.equal(found, expected)
 
@@ -235,6 +249,7 @@ def test_operators_keep_what_they_declare():
     for flags in (keep, None):
         arguments = (values, torch.ones(2), flags)
         torch.library.opcheck(torch.ops.tacit.weighted_rows.default, arguments, test_utils=utils)
+        torch.library.opcheck(torch.ops.tacit.outer_sum.default, (left[:, 0], values, flags), test_utils=utils)
 
 
 def test_bad_input_is_named():
@@ -266,6 +281,8 @@ def test_bad_input_is_named():
         kernels.zero_rows_(a, torch.ones(3, dtype=torch.bool))
     with pytest.raises(InputError, match=r"weights=\[3\] of torch.float32: must be .* Flatten the rows"):
         kernels.weighted_rows(a[:, :, 0], torch.ones(3))
+    with pytest.raises(InputError, match=r"left=\[2, 3\] of torch.float32, right=\[2, 4\] of torch.float64.*Flatten"):
+        kernels.outer_sum(a[:, :, 0], a[:, 0].double())
     with pytest.raises(InputError, match=r"keep=\[2\] of torch.float32"):
         kernels.zero_rows_(a, torch.ones(2))
 

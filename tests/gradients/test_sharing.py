@@ -198,26 +198,27 @@ def test_norms_of_rectified_products_read_the_products(
 
 
 @pytest.mark.parametrize(
-    ("fused", "clears", "of_product", "threshold", "found"),
+    ("fused", "clears", "of_product", "threshold", "dtype", "found"),
     [
-        (True, True, True, 0, 1),
-        (True, False, True, 0, 0),
-        (False, True, True, 0, 0),  # the result may round otherwise, to zero
-        (True, True, False, 0, 0),  # so may the gradient
-        (True, True, True, 0.5, 0),
+        (True, True, True, 0, torch.bfloat16, 1),
+        (True, True, True, 0, torch.float32, 0),  # two results would stay in memory, of twice the size
+        (True, False, True, 0, torch.bfloat16, 0),
+        (False, True, True, 0, torch.bfloat16, 0),  # the result may round otherwise, to zero
+        (True, True, False, 0, torch.bfloat16, 0),  # so may the gradient
+        (True, True, True, 0.5, torch.bfloat16, 0),
     ],
 )
 def test_norms_of_gradients_of_rectified_products_read_the_products(
-    fused: bool, clears: bool, of_product: bool, threshold: float, found: int
+    fused: bool, clears: bool, of_product: bool, threshold: float, dtype: torch.dtype, found: int
 ) -> None:
     """Where the gradients are cleared later; what a NaN was rectified to passes its gradient on."""
-    x, g, keep = X.flatten(1).clone(), torch.randn(4, 3), torch.tensor([True, False, True, True])
+    x, g, keep = X.flatten(1).to(dtype, copy=True), torch.randn(4, 3).to(dtype), torch.tensor([True, False, True, True])
     x[0, 0], g[2] = torch.nan, torch.nan
 
     def function(x: Tensor, g: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
-        weight, bias = torch.eye(12), torch.full((12,), -3.0)
+        weight, bias = torch.eye(12, dtype=dtype), torch.full((12,), -3.0, dtype=dtype)
         values = torch._addmm_activation(bias, x, weight) if fused else torch.relu(x @ weight - 3)
-        coming = g @ torch.ones(3, 12) if of_product else g.repeat(1, 4) * 3
+        coming = g @ torch.ones(3, 12, dtype=dtype) if of_product else g.repeat(1, 4) * 3
         grad = torch.ops.aten.threshold_backward(coming, values.detach(), threshold)
         norms = torch.linalg.vector_norm(grad.view(4, 1, 12).unsqueeze(1).select(2, 0), dim=2, dtype=torch.float64)
         return norms, zero_rows_(grad, keep) if clears else grad

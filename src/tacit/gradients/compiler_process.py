@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 import torch._inductor
+import torch._inductor.inductor_prims  # its operations may be in a graph
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import tacit.models.lstm_sequence  # noqa: F401 - its operations may be in a graph

@@ -27,6 +27,7 @@ from tacit.gradients.rectifying import rectify_at_once
 from tacit.gradients.sharing import share_sums
 from tacit.gradients.tidying import without_layout_copies
 from tacit.gradients.tracing import Program, Trace
+from tacit.gradients.writing_down import write_sums_down
 
 _ONE_AT_A_TIME = threading.Lock()
 _KEEPS_CASTS = "2.13"  # the torch whose compiler does so where it is told to round
@@ -64,6 +65,8 @@ def improved(graph: GraphModule) -> GraphModule:
         rectify_at_once(changed)
     share_sums(changed)
     read_rows_where_they_lie(changed)
+    if on_gpu(changed):
+        write_sums_down(changed)
     return changed
 
 

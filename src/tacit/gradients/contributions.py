@@ -19,8 +19,16 @@ import torch
 from torch import Tensor
 
 from tacit.gradients.convolving import Geometry, patches, weight_gradient
+from tacit.gradients.kernels import (
+    NARROW,
+    convolution_products,
+    convolution_sum,
+    cutouts_fit,
+    outer_sum,
+    weighted_rows,
+    zero_rows_,
+)
 from tacit.gradients.kernels import Geometry as ImageGeometry
-from tacit.gradients.kernels import convolution_products, convolution_sum, cutouts_fit, weighted_rows, zero_rows_
 from tacit.gradients.rounding import TF32_BITS, operand_bits
 
 _MANY = 2**20  # numbers for which a kernel of our own reads rows faster than a compiler's
@@ -150,6 +158,9 @@ class Outer:
         if self.tokens > 1:
             weights = weights.repeat_interleave(self.tokens)
             finite = None if finite is None else finite.repeat_interleave(self.tokens)
+        if self.tokens == 1 and left.is_cuda and self.rows <= min(NARROW, self.columns - 1):
+            [narrow] = _rounded_below(_scaled(left.float(), weights, None))
+            return outer_sum(narrow, right, finite).reshape(self.shape)
         if self.rows < self.columns:
             right = _cleared(right, finite)
             products = [_product(part, right) for part in parts(_scaled(left.float(), weights, finite))]

@@ -156,10 +156,13 @@ def _measure_before_clearing(graph: Graph) -> None:
 
 
 def _rectified_again(graph: Graph, source: Node) -> Node | None:
-    """The same numbers by other operations, which are not merged with the first ones; None for any other source."""
+    """The same numbers by other operations, which are not merged with the first ones; None for any other source.
+
+    Gradients only of half precision: both results that they are taken of stay in memory for it.
+    """
     if _is_rectified_product(source) and source.target is _RELU:
         return call(graph, _aten.clamp_min.default, source.all_input_nodes[0], 0)
-    if source.target is _RELU_BACKWARD and source.args[2] == 0:
+    if source.target is _RELU_BACKWARD and source.args[2] == 0 and not _is_single(source):
         grad, result = source.all_input_nodes[0], viewed(source.all_input_nodes[-1], DETACHED)[0]
         if grad.target in _PRODUCTS and _is_rectified_product(result):
             passed = call(graph, _aten.logical_not.default, call(graph, _aten.le.Scalar, result, 0))

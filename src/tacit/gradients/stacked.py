@@ -37,6 +37,7 @@ _PLAIN: Mapping[object, Callable[..., Any]] = {  # operators of our own that vma
     torch.ops.tacit.settle_.default: _leave,
     torch.ops.tacit.zero_rows_.default: twins.zero_rows_,
     torch.ops.tacit.weighted_rows.default: twins.weighted_rows,
+    torch.ops.tacit.outer_sum.default: twins.outer_sum,
 }
 
 

@@ -2,6 +2,7 @@
 
 from tacit.gradients.kernels.fitting import GRAM_BLOCK as GRAM_BLOCK
 from tacit.gradients.kernels.fitting import MOST_POSITIONS as MOST_POSITIONS
+from tacit.gradients.kernels.fitting import NARROW as NARROW
 from tacit.gradients.kernels.fitting import cutouts_fit as cutouts_fit
 from tacit.gradients.kernels.fitting import triton_is_installed as triton_is_installed
 from tacit.gradients.kernels.geometry import Geometry as Geometry
@@ -12,5 +13,6 @@ from tacit.gradients.kernels.operators import patch_grams as patch_grams
 from tacit.gradients.kernels.operators import product_norms as product_norms
 from tacit.gradients.kernels.row_operators import CLEAR as CLEAR
 from tacit.gradients.kernels.row_operators import fetch_box_ as fetch_box_
+from tacit.gradients.kernels.row_operators import outer_sum as outer_sum
 from tacit.gradients.kernels.row_operators import weighted_rows as weighted_rows
 from tacit.gradients.kernels.row_operators import zero_rows_ as zero_rows_

@@ -11,6 +11,7 @@ from tacit.gradients.kernels.geometry import Geometry, Pair
 
 GRAM_BLOCK = 64  # terms of a dot product that the matrix units add up by themselves in `patch_grams`
 MOST_POSITIONS = 128  # of which `patch_grams` holds all pairs twice
+NARROW = 16  # numbers on the narrower side of `outer_sum` at most, as many as the matrix units take at once
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 _STEP = 64  # positions at a time, which are one row of the output or several

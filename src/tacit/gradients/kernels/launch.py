@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tacit.gradients.kernels import tiles
-from tacit.gradients.kernels.fitting import INTERPRETED
+from tacit.gradients.kernels.fitting import INTERPRETED, NARROW
 from tacit.gradients.kernels.geometry import Geometry
 from tacit.gradients.kernels.tuning import Tile, candidates, choose
 
@@ -23,6 +23,7 @@ _DEEP = (64, 128)  # the same of a matrix that the GPU's cache holds, shared by 
 _CACHED = 2**23  # bytes of such a matrix
 _WIDE = 1024  # columns of long rows, of which it adds up as many at a time as a thread reads numbers
 _PROGRAMS, _FEW_PROGRAMS, _FEWEST_PROGRAMS = 1024, 512, 256  # keep a GPU busy; so do fewer that read much at a time
+_OUTER = (128, 128)  # examples by columns of which one program adds up outer products at a time
 _AT_ONCE = 16  # bytes that a thread reads
 _NUMBERS, _DEPTH = 1024, 128  # of a tile that adds up sums: all of it, and its rows at most; four numbers a thread
 _WORDS = 32  # of a box, that one program of one warp reads at a time: 8 bytes a thread
@@ -139,7 +140,34 @@ def weighted_rows(rows: Tensor, weights: Tensor, keep: Tensor | None) -> Tensor:
     tile, programs = (_DEEP, _FEWEST_PROGRAMS) if cached else (_NARROW, _PROGRAMS)
     blocks = -(-rows.shape[1] // tile[1])
     parts = min(max(programs // blocks, 1), -(-rows.shape[0] // tile[0]))
-    sums = _sums_of_rows(rows, weights, keep, parts, tile, warps=4)
+    return _added_up(_sums_of_rows(rows, weights, keep, parts, tile, warps=4))
+
+
+def outer_sum(left: Tensor, right: Tensor, keep: Tensor | None) -> Tensor:
+    """``sum_i left[i] right[i].T`` over the examples that are kept, in float32, of half precision: read once, in parts,
+    whose sums are then added.
+    """
+    (count, width), size = left.shape, right.shape[1]
+    rows, block = _OUTER
+    blocks = -(-size // block)
+    share = -(-count // min(max(_FEWEST_PROGRAMS // blocks, 1), -(-count // rows)))
+    unit = math.gcd(size, right.stride(0), _AT_ONCE // right.element_size())
+    sums = torch.empty(-(-count // share), width * size, dtype=torch.float32, device=right.device)
+    tiles.outer_sums_kernel[(blocks, sums.shape[0])](
+        *(left, right, right if keep is None else keep.contiguous().view(torch.uint8), sums),
+        *(count, width, size // unit, left.stride(0), right.stride(0) // unit, share),
+        MASKED=keep is not None,
+        UNIT=unit,
+        WIDTH=NARROW,
+        ROWS=rows,
+        BLOCK=block,
+        num_warps=4,
+    )
+    return _added_up(sums).view(width, size)
+
+
+def _added_up(sums: Tensor) -> Tensor:
+    """The sum of all rows."""
     if sums.shape[0] == 1:
         return sums[0]
     depth = min(1 << (sums.shape[0] - 1).bit_length(), _DEPTH)
@@ -185,6 +213,12 @@ def fits(*operands: Tensor) -> bool:
     return first.dtype in (torch.float32, torch.float16, torch.bfloat16) and all(
         tensor.dtype == first.dtype and tensor.numel() > 0 and _span(tensor) <= _LARGEST for tensor in operands
     )
+
+
+def outer_sum_fits(left: Tensor, right: Tensor) -> bool:
+    """Whether `outer_sum` takes them: half precision, few numbers on the left, each example's side by side."""
+    ordered = left.stride(1) == right.stride(1) == 1
+    return fits(right, left) and right.element_size() == 2 and left.shape[1] <= NARROW and ordered
 
 
 def rows_are_dense(values: Tensor) -> bool:

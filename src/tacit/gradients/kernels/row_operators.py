@@ -46,6 +46,25 @@ def weighted_rows(rows: Tensor, weights: Tensor, keep: Tensor | None = None) -> 
     return total
 
 
+def outer_sum(left: Tensor, right: Tensor, keep: Tensor | None = None) -> Tensor:
+    r"""The sum :math:`\sum_i l_i r_i^T` over examples, ``[m, n]`` in float32 (float64 for operands of float64).
+
+    For narrow ``left``: the kernel takes up to `NARROW` columns of half precision, whose products are exact in float32.
+
+    Args:
+        left: ``[B, m]``.
+        right: ``[B, n]``, of the same type.
+        keep: ``[B]`` of bool; an example that is not kept adds nothing, NaN and infinity included.
+    """
+    if left.dim() != 2 or right.dim() != 2 or left.shape[0] != right.shape[0] or left.dtype != right.dtype:
+        raise InputError(
+            f"left={list(left.shape)} of {left.dtype}, right={list(right.shape)} of {right.dtype}: must be [B, m] and "
+            "[B, n] of one type. Flatten what each example has."
+        )
+    total: Tensor = torch.ops.tacit.outer_sum(left, right, keep)
+    return total
+
+
 def fetch_box_(there: Tensor, boxes: Tensor, counts: Tensor) -> None:
     """Copies to ``there`` the one of several boxes whose turn it is, and passes the turn on.
 
@@ -96,6 +115,22 @@ def _weighted_rows(rows: Tensor, weights: Tensor, keep: Tensor | None) -> Tensor
 @_weighted_rows.register_fake
 def _(rows: Tensor, weights: Tensor, keep: Tensor | None) -> Tensor:
     return weights.new_empty(rows.shape[1])
+
+
+@torch.library.custom_op("tacit::outer_sum", mutates_args=())
+def _outer_sum(left: Tensor, right: Tensor, keep: Tensor | None) -> Tensor:
+    if use_triton(right):
+        launch = importlib.import_module("tacit.gradients.kernels.launch")
+        if launch.outer_sum_fits(left, right):
+            total: Tensor = launch.outer_sum(left, right, keep)
+            return total
+    return twins.outer_sum(left, right, keep)
+
+
+@_outer_sum.register_fake
+def _(left: Tensor, right: Tensor, keep: Tensor | None) -> Tensor:
+    wide = torch.promote_types(right.dtype, torch.float32)
+    return right.new_empty(left.shape[1], right.shape[1], dtype=wide)
 
 
 @_zero_rows_.register_fake

@@ -183,6 +183,37 @@ def weighted_rows_kernel(
 
 
 @triton.jit
+def outer_sums_kernel(
+    left, right, keep, out, count, width, size, left_stride, right_stride, share,
+    MASKED: tl.constexpr, UNIT: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Adds up left[i] right[i].T over ``share`` examples in a block of columns, several examples at a time, by the
+    matrix units, which take WIDTH rows at once. ``size`` and ``right_stride`` count UNITs of numbers.
+    """
+    size *= UNIT
+    line = tl.arange(0, WIDTH)
+    column = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    first = tl.program_id(1) * share
+    last = tl.minimum(first + share, count)
+    there = line[:, None] < width
+    inside = column[None, :] < size
+    total = tl.zeros((WIDTH, BLOCK), tl.float32)
+    for start in range(first, last, ROWS):
+        row = (start + tl.arange(0, ROWS)).to(tl.int64)
+        wanted = row < last
+        at = right + row[:, None] * right_stride * UNIT + column[None, :]
+        value = tl.load(at, mask=wanted[:, None] & inside, other=0.0)
+        factor = tl.load(left + row[None, :] * left_stride + line[:, None], mask=there & wanted[None, :], other=0.0)
+        if MASKED:
+            kept = tl.load(keep + row, mask=wanted, other=0) != 0
+            value = tl.where(kept[:, None], value, tl.zeros_like(value))
+            factor = tl.where(kept[None, :], factor, tl.zeros_like(factor))
+        total = tl.dot(factor, value, total)
+    place = (tl.program_id(1).to(tl.int64) * width + line[:, None]) * size + column[None, :]
+    tl.store(out + place, total, mask=there & inside)
+
+
+@triton.jit
 def fetch_box_kernel(there, boxes, counts, size, BOXES: tl.constexpr, BLOCK: tl.constexpr):
     """Copies the box whose turn it is, of ``size`` words of 64 bits, and asserts that it bears the right number.
 

@@ -84,10 +84,14 @@ def zero_rows_(values: Tensor, keep: Tensor) -> None:
 
 def weighted_rows(rows: Tensor, weights: Tensor, keep: Tensor | None) -> Tensor:
     """``sum_i weights[i] rows[i]`` over the rows that are kept, in float32 at least."""
-    rows = _widened(rows)
-    if keep is not None:
-        rows = torch.where(keep[:, None], rows, torch.zeros((), dtype=rows.dtype, device=rows.device))
+    rows = _widened(rows) if keep is None else _kept(_widened(rows), keep)
     return torch.mv(rows.t(), weights)
+
+
+def outer_sum(left: Tensor, right: Tensor, keep: Tensor | None) -> Tensor:
+    """``sum_i left[i] right[i].T`` over the examples that are kept, in float32 at least."""
+    left, right = (_widened(side) if keep is None else _kept(_widened(side), keep) for side in (left, right))
+    return left.t() @ right
 
 
 def fetch_box_(there: Tensor, boxes: Tensor, counts: Tensor) -> None:
@@ -97,6 +101,10 @@ def fetch_box_(there: Tensor, boxes: Tensor, counts: Tensor) -> None:
     assert int(box[0]) == count, "a parcel was fetched out of turn"
     there.copy_(box)
     counts += 1
+
+
+def _kept(rows: Tensor, keep: Tensor) -> Tensor:
+    return torch.where(keep[:, None], rows, torch.zeros((), dtype=rows.dtype, device=rows.device))
 
 
 def _widened(values: Tensor) -> Tensor:
