@@ -199,6 +199,21 @@ def test_a_library_is_tried_in_the_process_that_made_it(large, monkeypatch, tmp_
     assert [[bool(values.any()) for values in arguments] for arguments in runs] == ([] if large else [[False]])
 
 
+@pytest.mark.parametrize("others", [False, True])
+def test_headers_are_compiled_for_the_second_program_on(others, cache, monkeypatch, tmp_path):
+    """They take some ten seconds, of which each program then saves half."""
+    if others:
+        (cache / "another").mkdir(parents=True)
+    found = []
+    graph, (x,) = a_graph()
+    monkeypatch.setattr(torch._inductor, "aot_compile", lambda graph, inputs, options: found.append(options))
+    monkeypatch.setattr(compiler_process, "load_library", lambda folder: lambda arguments: [])
+    compiler_process.make_library(Job.of(graph, [x], {"layout_optimization": False}), tmp_path)
+    [options] = found
+    assert options["aot_inductor.precompile_headers"] is others
+    assert options["layout_optimization"] is False
+
+
 def test_where_the_other_process_crashed_it_is_not_started_again(cache, monkeypatch):
     started = []
 

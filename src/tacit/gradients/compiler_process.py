@@ -20,7 +20,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import tacit.models.lstm_sequence  # noqa: F401 - its operations may be in a graph
 from tacit.gradients.compiler_jobs import Job
 from tacit.gradients.compiling import improved
-from tacit.gradients.compiling_apart import load_library
+from tacit.gradients.compiling_apart import has_libraries, load_library
 
 _LOOK_EVERY = 1.0  # seconds
 _TRIED = 2**30  # bytes of arguments, up to which a library is run once: records may be among them
@@ -47,6 +47,7 @@ def make_library(job: Job, folder: Path) -> None:
     options = job.options | {
         "aot_inductor.output_path": str(folder),
         "aot_inductor.compile_wrapper_opt_level": "O0",  # it only calls kernels
+        "aot_inductor.precompile_headers": has_libraries(),  # takes longer than a first program gains by it
     }
     with torch.no_grad():
         graph = make_fx(job.graph, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)
