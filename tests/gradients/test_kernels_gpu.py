@@ -130,8 +130,12 @@ def test_what_does_not_begin_where_the_hardware_can_begin_is_summed_all_the_same
     assert relative(convolution_sum(moved, grad, weights, geometry)[None], expected[None]) < 3e-6
 
 
+# One part, parts of which the last is shorter, parts of more examples than are taken at a time.
+OUTER_SIZES = [(1, 1, 2), (5, 3, 7), (33, 16, 5000), (301, 10, 1000), (4096, 10, 1000), (4096, 10, 10_000)]
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize(("examples", "width", "size"), [(1, 1, 2), (5, 3, 7), (33, 16, 5000), (4096, 10, 1000)])
+@pytest.mark.parametrize(("examples", "width", "size"), OUTER_SIZES)
 def test_an_outer_sum_is_that_of_its_twin(examples, width, size, dtype):
     generator = torch.Generator("cuda").manual_seed(0)
     left, right = (

@@ -130,7 +130,8 @@ SUMS = {
 # name: examples, numbers on the left, on the right, type, how the right lies in memory, examples left out or None.
 OUTERS = {
     "one part, columns past the last block": (5, 3, 140, F16, "contiguous", None),
-    "several parts, of which the last is shorter": (300, 10, 20, BF16, "contiguous", (0, 3, 299)),
+    "several parts, of which the last is shorter": (301, 10, 20, BF16, "contiguous", (0, 3, 299)),
+    "more examples in a part than are taken at a time": (300, 2, 2**14 + 8, BF16, "contiguous", (1, 130)),
     "as many on the left as there may be": (130, 16, 24, F16, "contiguous", (129,)),
     "examples of a wider tensor": (20, 2, 9, F16, "slice", ()),
     "all left out": (3, 4, 5, BF16, "contiguous", (0, 1, 2)),
@@ -284,7 +285,7 @@ def _sums_error(count, size, dtype, how, left_out):
 def _outer_error(count, width, size, dtype, how, left_out):
     from tacit.gradients.kernels import launch
 
-    left, right = _random(count, width, seed=0).to(dtype), _placed(_random(count, size, seed=1).to(dtype), how)
+    left, right = (_placed(_random(count, n, seed=n).to(dtype), how) for n in (width, size))
     keep = None if left_out is None else torch.tensor([row not in left_out for row in range(count)])
     if keep is not None:
         left[~keep], right[~keep] = torch.inf, torch.nan
@@ -293,6 +294,17 @@ def _outer_error(count, width, size, dtype, how, left_out):
     found = launch.outer_sum(left, right, keep)
     assert found.dtype == torch.float32
     return 0.0 if torch.equal(found.double(), expected) else _error(found[None], expected[None])
+
+
+def _what_does_not_fit_goes_to_the_twin():
+    """The kernel would leave columns unwritten, read other numbers, or round."""
+    from tacit.gradients.kernels import launch
+
+    left, right = torch.ones(4, 16, dtype=BF16), torch.ones(4, 20, dtype=BF16)
+    wide, across = torch.ones(4, 17, dtype=BF16), torch.ones(20, 4, dtype=BF16).t()
+    assert launch.outer_sum_fits(left, right)
+    unfit = [(wide, right), (left.float(), right.float()), (left, across), (across[:, :3], right), (left, right.half())]
+    return float(sum(launch.outer_sum_fits(*pair) for pair in unfit))
 
 
 def _boxes_error(boxes, words, readers, parcels):
@@ -446,6 +458,7 @@ def _run_all():
     errors |= {f"sums: {name}": _sums_error(*case) for name, case in SUMS.items()}
     errors |= {f"outer: {name}": _outer_error(*case) for name, case in OUTERS.items()}
     errors |= {f"boxes: {name}": _boxes_error(*case) for name, case in BOXES.items()}
+    errors["what does not fit is left to the twin"] = _what_does_not_fit_goes_to_the_twin()
     errors["a box of another number is not taken"] = _a_wrong_number_is_not_taken()
     errors["an infinite example spoils its own norm alone"] = _non_finite_examples_stay_apart()
     errors["no norm by Gram matrices is below the sum"] = 1e6 * _bounds_by_the_kernels()
@@ -461,6 +474,7 @@ NAMES = [
     *(f"sums: {name}" for name in SUMS),
     *(f"outer: {name}" for name in OUTERS),
     *(f"boxes: {name}" for name in BOXES),
+    "what does not fit is left to the twin",
     "a box of another number is not taken",
     "an infinite example spoils its own norm alone",
     "no norm by Gram matrices is below the sum",

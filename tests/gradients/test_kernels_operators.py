@@ -283,6 +283,16 @@ def test_bad_input_is_named():
         kernels.weighted_rows(a[:, :, 0], torch.ones(3))
     with pytest.raises(InputError, match=r"left=\[2, 3\] of torch.float32, right=\[2, 4\] of torch.float64.*Flatten"):
         kernels.outer_sum(a[:, :, 0], a[:, 0].double())
+    rows = a[:, 0]
+    for keep in (torch.ones(2), torch.ones(3, dtype=torch.bool)):
+        for take in (
+            lambda keep: kernels.weighted_rows(rows, torch.ones(2), keep),
+            lambda keep: kernels.outer_sum(rows, rows, keep),
+        ):
+            with pytest.raises(
+                InputError, match=r"keep=\[.\] of torch.*must be \[B\] of bool.*Pass one flag an example"
+            ):
+                take(keep)
     with pytest.raises(InputError, match=r"keep=\[2\] of torch.float32"):
         kernels.zero_rows_(a, torch.ones(2))
 

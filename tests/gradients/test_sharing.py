@@ -201,6 +201,8 @@ def test_norms_of_rectified_products_read_the_products(
     ("fused", "clears", "of_product", "threshold", "dtype", "found"),
     [
         (True, True, True, 0, torch.bfloat16, 1),
+        (True, True, True, 0, torch.float16, 1),
+        (True, True, True, 0, torch.float64, 0),
         (True, True, True, 0, torch.float32, 0),  # two results would stay in memory, of twice the size
         (True, False, True, 0, torch.bfloat16, 0),
         (False, True, True, 0, torch.bfloat16, 0),  # the result may round otherwise, to zero

@@ -66,7 +66,7 @@ def improved(graph: GraphModule) -> GraphModule:
     share_sums(changed)
     read_rows_where_they_lie(changed)
     if on_gpu(changed):
-        write_sums_down(changed)
+        write_sums_down(changed)  # the last: see there
     return changed
 
 

@@ -25,6 +25,7 @@ from tacit.gradients.kernels import (
     convolution_sum,
     cutouts_fit,
     outer_sum,
+    triton_is_installed,
     weighted_rows,
     zero_rows_,
 )
@@ -113,6 +114,11 @@ class Outer:
         """n: how many columns one group of the parameter has."""
         return self.right.shape[-1]
 
+    @property
+    def _is_narrow(self) -> bool:
+        """Whether an example has one token, with few numbers on the left: their sum is a kernel by itself."""
+        return self.tokens == 1 and self.rows <= NARROW and self.rows < self.columns
+
     def write_out(self) -> Tensor:
         """The gradient of every example: ``[examples, *shape]``."""
         if self.one_hot:
@@ -158,7 +164,7 @@ class Outer:
         if self.tokens > 1:
             weights = weights.repeat_interleave(self.tokens)
             finite = None if finite is None else finite.repeat_interleave(self.tokens)
-        if self.tokens == 1 and left.is_cuda and self.rows <= min(NARROW, self.columns - 1):
+        if self._is_narrow and left.is_cuda and triton_is_installed():
             [narrow] = _rounded_below(_scaled(left.float(), weights, None))
             return outer_sum(narrow, right, finite).reshape(self.shape)
         if self.rows < self.columns:

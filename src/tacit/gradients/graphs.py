@@ -54,6 +54,12 @@ def viewed(values: Node, kinds: Collection[object]) -> tuple[Node, list[Node]]:
     return values, views
 
 
+def dtype_of(node: Node) -> torch.dtype | None:
+    """The type of a node's numbers; None where its value is not known, or is no tensor."""
+    value = node.meta.get("val")
+    return value.dtype if isinstance(value, Tensor) else None
+
+
 def reading_of(view: Node) -> tuple[object, ...]:
     """How a view's numbers are read from memory."""
     value = view.meta["val"]

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
 from tacit.gradients.graphs import (
@@ -22,6 +21,7 @@ from tacit.gradients.graphs import (
     SAME_ROWS,
     before_changes,
     call,
+    dtype_of,
     has_rows_of,
     reading_of,
     replace,
@@ -40,6 +40,7 @@ _NORM = _aten.linalg_vector_norm.default
 _CAST, _GATHER = _aten._to_copy.default, _aten.index_select.default
 _RELU, _RELU_BACKWARD = _aten.relu.default, _aten.threshold_backward.default
 _PRODUCTS = (_aten.mm.default, _aten.addmm.default, _aten.convolution.default)
+_HALF = (torch.float16, torch.bfloat16)
 _MERGED = (_CAST, _aten.mul.Tensor, _aten.reshape.default, _aten.sum.dim_IntList)
 
 
@@ -63,8 +64,7 @@ def _can_be_written_out(node: Node) -> bool:
 
 
 def _is_single(node: Node) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, Tensor) and value.dtype == torch.float32
+    return dtype_of(node) == torch.float32
 
 
 def _write_out(graph: Graph, node: Node) -> None:
@@ -162,7 +162,7 @@ def _rectified_again(graph: Graph, source: Node) -> Node | None:
     """
     if _is_rectified_product(source) and source.target is _RELU:
         return call(graph, _aten.clamp_min.default, source.all_input_nodes[0], 0)
-    if source.target is _RELU_BACKWARD and source.args[2] == 0 and not _is_single(source):
+    if source.target is _RELU_BACKWARD and source.args[2] == 0 and dtype_of(source) in _HALF:
         grad, result = source.all_input_nodes[0], viewed(source.all_input_nodes[-1], DETACHED)[0]
         if grad.target in _PRODUCTS and _is_rectified_product(result):
             passed = call(graph, _aten.logical_not.default, call(graph, _aten.le.Scalar, result, 0))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
-from tacit.gradients.graphs import SAME_ROWS, before_changes, call, viewed
+from tacit.gradients.graphs import SAME_ROWS, before_changes, call, dtype_of, viewed
 
 _aten = torch.ops.aten
 _ADD, _LAYER_NORM = _aten.add.Tensor, _aten.native_layer_norm.default
@@ -27,14 +27,20 @@ def write_sums_down(graph: GraphModule) -> None:
     where the gradients that it gives or adds up, of each example maybe, take more room than all such sums: its peak is
     then at the end, where no sum is held any more, and all that these do is leave holes in the memory.
     """
-    norms = [node for node in before_changes(graph.graph) if node.target is _LAYER_NORM]
+    unchanged = dict.fromkeys(before_changes(graph.graph))
+    norms = [node for node in unchanged if node.target is _LAYER_NORM]
     totals = dict.fromkeys(viewed(norm.all_input_nodes[0], SAME_ROWS)[0] for norm in norms)
-    found = [total for total in totals if total.target is _ADD and len(total.users) > 1]
-    saves = all(_is_single(summand) for total in found for summand in total.all_input_nodes)
+    found = [total for total in totals if total in unchanged and _is_read_again(total)]
+    saves = all(dtype_of(summand) == torch.float32 for total in found for summand in total.all_input_nodes)
     if saves or _bytes(_gradients(graph.graph)) <= _bytes(found):
         for total in found:
             _write_down(graph.graph, total)
         graph.recompile()
+
+
+def _is_read_again(total: Node) -> bool:
+    """Whether this is a sum, of a shape that is known, which the normalisation does not read alone."""
+    return total.target is _ADD and dtype_of(total) is not None and len(total.users) > 1
 
 
 def _gradients(graph: Graph) -> set[Node]:
@@ -45,18 +51,14 @@ def _gradients(graph: Graph) -> set[Node]:
 
 
 def _bytes(nodes: Iterable[Node]) -> int:
-    values: list[Tensor] = [node.meta["val"] for node in nodes]
+    """How much memory the values take that are known."""
+    values: list[Tensor] = [node.meta["val"] for node in nodes if dtype_of(node) is not None]
     return sum(value.numel() * value.element_size() for value in values)
-
-
-def _is_single(node: Node) -> bool:
-    value: Tensor = node.meta["val"]
-    return value.dtype == torch.float32
 
 
 def _write_down(graph: Graph, total: Node) -> None:
     """Asks for strides, those of rows one behind the other: the compiler then has to lay the sum out, and still fuses
-    what reads it.
+    what reads it. Views of the sum are not told that it lies elsewhere, so no pass may ask them afterwards.
     """
     from torch._inductor.inductor_prims import force_stride_order  # slow to import
 

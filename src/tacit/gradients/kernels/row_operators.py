@@ -18,12 +18,7 @@ def zero_rows_(values: Tensor, keep: Tensor) -> Tensor:
 
     With the kernel, and on a CPU, rows that are kept are neither read nor written.
     """
-    if values.dim() == 0 or keep.dtype != torch.bool or keep.shape != values.shape[:1] or keep.device != values.device:
-        raise InputError(
-            f"keep={list(keep.shape)} of {keep.dtype} on {keep.device}: must be [B] of bool on {values.device} for "
-            f"values={list(values.shape)}. "
-            "Pass one flag an example."
-        )
+    _check_flags(keep, values)
     torch.ops.tacit.zero_rows_(values, keep)
     return values
 
@@ -42,6 +37,7 @@ def weighted_rows(rows: Tensor, weights: Tensor, keep: Tensor | None = None) -> 
             f"rows={list(rows.shape)}, weights={list(weights.shape)} of {weights.dtype}: must be [B, n] and [B] of "
             f"{wide}. Flatten the rows, and convert the weights."
         )
+    _check_flags(keep, rows)
     total: Tensor = torch.ops.tacit.weighted_rows(rows, weights, keep)
     return total
 
@@ -61,6 +57,7 @@ def outer_sum(left: Tensor, right: Tensor, keep: Tensor | None = None) -> Tensor
             f"left={list(left.shape)} of {left.dtype}, right={list(right.shape)} of {right.dtype}: must be [B, m] and "
             "[B, n] of one type. Flatten what each example has."
         )
+    _check_flags(keep, right)
     total: Tensor = torch.ops.tacit.outer_sum(left, right, keep)
     return total
 
@@ -87,6 +84,18 @@ def fetch_box_(there: Tensor, boxes: Tensor, counts: Tensor) -> None:
             launch.fetch_box_(there, boxes, counts)
     else:
         twins.fetch_box_(there, boxes, counts)
+
+
+def _check_flags(keep: Tensor | None, values: Tensor) -> None:
+    """Kernels read flags as bytes, as many as there are examples."""
+    if keep is None:
+        return
+    if values.dim() == 0 or keep.dtype != torch.bool or keep.shape != values.shape[:1] or keep.device != values.device:
+        raise InputError(
+            f"keep={list(keep.shape)} of {keep.dtype} on {keep.device}: must be [B] of bool on {values.device} for "
+            f"values={list(values.shape)}. "
+            "Pass one flag an example."
+        )
 
 
 @torch.library.custom_op("tacit::zero_rows_", mutates_args=("values",))
