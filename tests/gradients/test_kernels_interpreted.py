@@ -130,6 +130,7 @@ SUMS = {
 # name: examples, numbers on the left, on the right, type, how the right lies in memory, examples left out or None.
 OUTERS = {
     "one part, columns past the last block": (5, 3, 140, F16, "contiguous", None),
+    "parts of which the last is shorter, all examples": (301, 4, 12, BF16, "contiguous", None),
     "several parts, of which the last is shorter": (301, 10, 20, BF16, "contiguous", (0, 3, 299)),
     "more examples in a part than are taken at a time": (300, 2, 2**14 + 8, BF16, "contiguous", (1, 130)),
     "as many on the left as there may be": (130, 16, 24, F16, "contiguous", (129,)),
@@ -285,7 +286,7 @@ def _sums_error(count, size, dtype, how, left_out):
 def _outer_error(count, width, size, dtype, how, left_out):
     from tacit.gradients.kernels import launch
 
-    left, right = (_placed(_random(count, n, seed=n).to(dtype), how) for n in (width, size))
+    left, right = (_before_others(_placed(_random(count, n, seed=n).to(dtype), how)) for n in (width, size))
     keep = None if left_out is None else torch.tensor([row not in left_out for row in range(count)])
     if keep is not None:
         left[~keep], right[~keep] = torch.inf, torch.nan
@@ -294,6 +295,13 @@ def _outer_error(count, width, size, dtype, how, left_out):
     found = launch.outer_sum(left, right, keep)
     assert found.dtype == torch.float32
     return 0.0 if torch.equal(found.double(), expected) else _error(found[None], expected[None])
+
+
+def _before_others(rows):
+    """The same rows in memory where others follow that are not to be read."""
+    whole = torch.full((len(rows) + 128, rows.stride(0)), torch.nan, dtype=rows.dtype)
+    whole[: len(rows), : rows.shape[1]] = rows
+    return whole[: len(rows), : rows.shape[1]]
 
 
 def _what_does_not_fit_goes_to_the_twin():

@@ -140,9 +140,18 @@ def normalised_again(x: Tensor) -> Tensor:
     return first * F.layer_norm(total, (4,)) + total
 
 
-@pytest.mark.parametrize(("function", "x"), [(narrow_first_layer, X.flatten(1)), (normalised_again, X)])
+def normalised_again_as_a_result(x: Tensor) -> list[Tensor]:
+    total = x + x.bfloat16()
+    first = F.layer_norm(x, (4,), torch.ones(4), torch.zeros(4))
+    return [first, F.layer_norm(x, (4,)), F.layer_norm(total, (4,)) * total]
+
+
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [(narrow_first_layer, X.flatten(1)), (normalised_again, X), (normalised_again_as_a_result, X)],
+)
 def test_nodes_of_other_passes_are_no_hindrance(
-    function: Callable[[Tensor], Tensor], x: Tensor, monkeypatch: pytest.MonkeyPatch
+    function: Callable[[Tensor], object], x: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = traced(function, x)
     monkeypatch.setattr(compiling, "on_gpu", lambda _: True)
