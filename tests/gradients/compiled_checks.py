@@ -34,6 +34,11 @@ class OnDevice(torch.Tensor):
         return True
 
 
+def said_on_device(values: Tensor) -> Tensor:
+    """The same values, which say so."""
+    return values.as_subclass(OnDevice)  # type: ignore[no-untyped-call, no-any-return]
+
+
 def cross_entropy(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return nn.functional.cross_entropy(model(x), y, reduction="none")
 

@@ -5,8 +5,7 @@ from unittest import mock
 
 import pytest
 import torch
-from compiled_checks import OnDevice, a_network, check_equal, cross_entropy, eager_twin, images
-from torch import Tensor
+from compiled_checks import a_network, check_equal, cross_entropy, eager_twin, images, said_on_device
 
 from tacit.gradients import ClippedSum, capturing, compiled_engine, compiling
 from tacit.gradients.batches import Rows
@@ -72,7 +71,7 @@ def test_a_program_that_is_too_large_for_a_graph_runs_without(traced, monkeypatc
     expected = grad(*batch)
     engine = grad._engine
     (program,) = engine._programs.values()
-    mask: Tensor = torch.ones(6, dtype=torch.bool).as_subclass(OnDevice)
+    mask = said_on_device(torch.ones(6, dtype=torch.bool))
     for _ in range(2):
         sums, _ = engine._replayed(program, batch, mask)
         for name, value in expected.grads.items():

@@ -201,7 +201,7 @@ def test_a_library_is_tried_in_the_process_that_made_it(large, monkeypatch, tmp_
 
 @pytest.mark.parametrize("others", [False, True])
 def test_headers_are_compiled_for_the_second_program_on(others, cache, monkeypatch, tmp_path):
-    """They take some ten seconds, of which each program then saves half."""
+    """They take longer than one program gains by them."""
     if others:
         (cache / "another").mkdir(parents=True)
     found = []

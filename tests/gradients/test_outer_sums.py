@@ -1,10 +1,8 @@
 """Sums of narrow layers in bfloat16, which a GPU takes by a kernel of its own: on tensors that say they lie there."""
 
-from typing import Any
-
 import pytest
 import torch
-from compiled_checks import OnDevice
+from compiled_checks import said_on_device
 from torch import Tensor
 
 from tacit.gradients import contributions
@@ -23,8 +21,7 @@ def layer(width: int, size: int, tokens: int = 1) -> Outer:
 
 
 def on_device(use: Outer) -> Outer:
-    left: Any = use.left.as_subclass(OnDevice)  # type: ignore[no-untyped-call]
-    return Outer(left, use.right, use.shape)
+    return Outer(said_on_device(use.left), use.right, use.shape)
 
 
 @pytest.fixture
@@ -48,7 +45,7 @@ def test_a_narrow_sum_is_that_of_the_ordinary_way(width: int, taken: list[torch.
     assert not taken
     found = on_device(use).weighted_sum(WEIGHTS, FINITE)
     assert taken == [(5, width)]
-    torch.testing.assert_close(found.as_subclass(Tensor), expected, rtol=1e-6, atol=1e-6)  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
     assert expected.isfinite().all()
 
 

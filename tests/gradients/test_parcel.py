@@ -9,7 +9,7 @@ from types import FrameType
 
 import pytest
 import torch
-from compiled_checks import OnDevice
+from compiled_checks import said_on_device
 from torch import Tensor
 
 from tacit.gradients import parcel as parcel_module
@@ -241,5 +241,5 @@ def test_a_tensor_comes_to_its_place_wherever_it_lies() -> None:
     parcel = Parcel([torch.tensor([1, 2, 3])], torch.device("cpu"))
     for number in range(20):
         values = torch.tensor([number, number + 1, number + 2])
-        parcel.send([values.as_subclass(OnDevice) if number % 3 == 1 else values], parcel.fetch)  # type: ignore[no-untyped-call]
+        parcel.send([said_on_device(values) if number % 3 == 1 else values], parcel.fetch)
         assert torch.equal(parcel.places[0], values)

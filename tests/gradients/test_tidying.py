@@ -2,15 +2,13 @@
 
 from collections.abc import Callable
 
-import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tacit.gradients.graphs import on_gpu, storage_of
+from tacit.gradients.graphs import storage_of
 from tacit.gradients.kernels import zero_rows_
 from tacit.gradients.tidying import clear_rows_in_place, without_layout_copies
 
@@ -113,14 +111,3 @@ def test_a_copy_that_others_read_stays() -> None:
     graph = without_layout_copies(traced(both, images))
     assert clones(graph) == 1
     torch.testing.assert_close(graph(images), both(images))
-
-
-@pytest.mark.parametrize(("device", "expected"), [("cuda", True), ("cpu", False)])
-def test_a_graph_knows_where_it_runs(device: str, expected: bool) -> None:
-    graph = torch.fx.Graph()
-    given = graph.placeholder("x")
-    graph.placeholder("number")
-    graph.output(given)
-    with FakeTensorMode():
-        given.meta["val"] = torch.empty(2, device=device)
-    assert on_gpu(GraphModule({}, graph)) is expected

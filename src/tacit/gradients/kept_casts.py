@@ -9,8 +9,9 @@ import torch
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 from torch.fx import Graph
 
+from tacit.gradients.kernels import HALF
+
 _CAST = torch.ops.prims.convert_element_type.default
-_HALF = (torch.float16, torch.bfloat16)
 
 
 class KeptCasts(CustomGraphPass):
@@ -22,7 +23,7 @@ class KeptCasts(CustomGraphPass):
     def __call__(self, graph: Graph) -> None:
         """Changes the graph."""
         for cast in graph.find_nodes(op="call_function", target=_CAST):
-            if cast.args[1] in _HALF and cast.users:
+            if cast.args[1] in HALF and cast.users:
                 readers = list(cast.users)
                 with graph.inserting_after(cast):
                     wider = graph.call_function(torch.ops.aten.unsqueeze.default, (cast, 0))

@@ -15,9 +15,8 @@ from torch.fx import GraphModule, Node
 
 from tacit.core.row_sums import RowForm, RowSum
 from tacit.gradients.graphs import storage_of, written_storages
-from tacit.gradients.kernels import weighted_rows
+from tacit.gradients.kernels import ADD_UP, CLEAR, weighted_rows
 
-_SUM, _CLEAR = torch.ops.tacit.weighted_rows.default, torch.ops.tacit.zero_rows_.default
 _ROWS = 32  # at most: a tile of the noise reads them one after another, and of short rows there are few tiles
 _PARTS = 3  # of an open sum: rows, weights and flags
 
@@ -112,9 +111,9 @@ def _last_sums(graph: GraphModule, sums: Mapping[str, Node]) -> Iterator[tuple[s
 
     Clearing rows that are not kept is no change: the sum leaves them out in any case.
     """
-    nodes = [node for node in graph.graph.nodes if node.target is not _CLEAR]
+    nodes = [node for node in graph.graph.nodes if node.target is not CLEAR]
     changed = set().union(*map(written_storages, nodes))
-    taken = {storage_of(node): node for node in nodes if node.target is _SUM}
+    taken = {storage_of(node): node for node in nodes if node.target is ADD_UP}
     for name, value in sums.items():
         node = taken.get(storage_of(value))
         if node is None or not changed.isdisjoint({storage_of(node), storage_of(node.all_input_nodes[0])}):

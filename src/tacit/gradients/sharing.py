@@ -31,7 +31,7 @@ from tacit.gradients.graphs import (
     viewed,
     written_storages,
 )
-from tacit.gradients.kernels import CLEAR
+from tacit.gradients.kernels import CLEAR, HALF
 
 _aten = torch.ops.aten
 _BACKWARD, _VAR_MEAN = _aten.native_group_norm_backward.default, _aten.var_mean.correction
@@ -40,7 +40,6 @@ _NORM = _aten.linalg_vector_norm.default
 _CAST, _GATHER = _aten._to_copy.default, _aten.index_select.default
 _RELU, _RELU_BACKWARD = _aten.relu.default, _aten.threshold_backward.default
 _PRODUCTS = (_aten.mm.default, _aten.addmm.default, _aten.convolution.default)
-_HALF = (torch.float16, torch.bfloat16)
 _MERGED = (_CAST, _aten.mul.Tensor, _aten.reshape.default, _aten.sum.dim_IntList)
 
 
@@ -162,7 +161,7 @@ def _rectified_again(graph: Graph, source: Node) -> Node | None:
     """
     if _is_rectified_product(source) and source.target is _RELU:
         return call(graph, _aten.clamp_min.default, source.all_input_nodes[0], 0)
-    if source.target is _RELU_BACKWARD and source.args[2] == 0 and dtype_of(source) in _HALF:
+    if source.target is _RELU_BACKWARD and source.args[2] == 0 and dtype_of(source) in HALF:
         grad, result = source.all_input_nodes[0], viewed(source.all_input_nodes[-1], DETACHED)[0]
         if grad.target in _PRODUCTS and _is_rectified_product(result):
             passed = call(graph, _aten.logical_not.default, call(graph, _aten.le.Scalar, result, 0))

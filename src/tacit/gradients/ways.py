@@ -30,6 +30,7 @@ from tacit.gradients.convolving import (
 from tacit.gradients.gram_norms import Side, gram_norms, measure_several, raised_norms
 from tacit.gradients.kernels import (
     GRAM_BLOCK,
+    HALF,
     MOST_POSITIONS,
     convolution_norms,
     convolution_products,
@@ -337,7 +338,7 @@ def ways_for(use: Contribution) -> dict[str, Way]:
     if isinstance(use, Convolved):
         if use.geometry.groups > 1 or use.fold > 1:
             return ANY_CONVOLUTION_WAYS | IMAGE_KERNELS if use.is_image else ANY_CONVOLUTION_WAYS
-        if use.is_image and use.input.dtype in _HALF and use.tokens <= MOST_POSITIONS:
+        if use.is_image and use.input.dtype in HALF and use.tokens <= MOST_POSITIONS:
             return FEW_POSITIONS_WAYS
         return IMAGE_WAYS if use.is_image else CONVOLUTION_WAYS
     if use.one_hot:
@@ -345,7 +346,6 @@ def ways_for(use: Contribution) -> dict[str, Way]:
     return ONE_TOKEN_WAYS if use.tokens == 1 else OUTER_WAYS
 
 
-_HALF = (torch.float16, torch.bfloat16)
 _AT_ONCE = 2**18  # numbers, which two MiB hold in float64
 _SHORT = 2**13  # whose length rounding raises by less than one part in 2000
 _SQUARING = 64  # units of float32 by which a tile's squares, added up, may take away from its length

@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
 from tacit.gradients.graphs import SAME_ROWS, before_changes, call, dtype_of, viewed
+from tacit.gradients.kernels import ADD_UP
 
 _aten = torch.ops.aten
 _ADD, _LAYER_NORM = _aten.add.Tensor, _aten.native_layer_norm.default
-_GRADIENTS_SUM = torch.ops.tacit.weighted_rows.default
 
 
 def write_sums_down(graph: GraphModule) -> None:
@@ -46,7 +46,7 @@ def _is_read_again(total: Node) -> bool:
 def _gradients(graph: Graph) -> set[Node]:
     """All results, and rows that are gradients of one example each."""
     [output] = graph.find_nodes(op="output")
-    added_up = graph.find_nodes(op="call_function", target=_GRADIENTS_SUM)
+    added_up = graph.find_nodes(op="call_function", target=ADD_UP)
     return {*output.all_input_nodes, *(node.all_input_nodes[0] for node in added_up)}
 
 

@@ -1,6 +1,7 @@
 """Triton kernels for per-example gradients, each with a plain twin that runs wherever PyTorch does."""
 
 from tacit.gradients.kernels.fitting import GRAM_BLOCK as GRAM_BLOCK
+from tacit.gradients.kernels.fitting import HALF as HALF
 from tacit.gradients.kernels.fitting import MOST_POSITIONS as MOST_POSITIONS
 from tacit.gradients.kernels.fitting import NARROW as NARROW
 from tacit.gradients.kernels.fitting import cutouts_fit as cutouts_fit
@@ -11,6 +12,7 @@ from tacit.gradients.kernels.operators import convolution_products as convolutio
 from tacit.gradients.kernels.operators import convolution_sum as convolution_sum
 from tacit.gradients.kernels.operators import patch_grams as patch_grams
 from tacit.gradients.kernels.operators import product_norms as product_norms
+from tacit.gradients.kernels.row_operators import ADD_UP as ADD_UP
 from tacit.gradients.kernels.row_operators import CLEAR as CLEAR
 from tacit.gradients.kernels.row_operators import fetch_box_ as fetch_box_
 from tacit.gradients.kernels.row_operators import outer_sum as outer_sum

@@ -12,6 +12,7 @@ from tacit.gradients.kernels.geometry import Geometry, Pair
 GRAM_BLOCK = 64  # terms of a dot product that the matrix units add up by themselves in `patch_grams`
 MOST_POSITIONS = 128  # of which `patch_grams` holds all pairs twice
 NARROW = 16  # numbers on the narrower side of `outer_sum` at most, as many as the matrix units take at once
+HALF = (torch.float16, torch.bfloat16)
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 _STEP = 64  # positions at a time, which are one row of the output or several
@@ -20,7 +21,6 @@ _MOST_WASTE = 1.5  # times the output's positions that whole steps may have
 _FEWEST_CHANNELS = 16  # that the matrix units take
 _ALIGNED = 16  # bytes, of which the hardware that cuts boxes out wants all strides to be multiples
 _LARGEST = 2**31 - 1
-_HALF = (torch.float16, torch.bfloat16)
 
 
 def cutouts_fit(x: Tensor, grad: Tensor, geometry: Geometry) -> bool:
@@ -78,7 +78,7 @@ def _read_all_of_the_input(geometry: Geometry, grad: Tensor) -> bool:
 
 
 def _are_half_and_last(x: Tensor, grad: Tensor) -> bool:
-    return x.dtype in _HALF and x.dtype == grad.dtype and all(_is_ordinary(each) for each in (x, grad))
+    return x.dtype in HALF and x.dtype == grad.dtype and all(_is_ordinary(each) for each in (x, grad))
 
 
 def _is_ordinary(image: Tensor) -> bool:

@@ -149,3 +149,5 @@ def _(values: Tensor, keep: Tensor) -> None:
 
 CLEAR = torch.ops.tacit.zero_rows_.default
 """`zero_rows_` as it stands in a traced graph."""
+ADD_UP = torch.ops.tacit.weighted_rows.default
+"""`weighted_rows`, the same."""
