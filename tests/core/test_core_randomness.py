@@ -127,10 +127,14 @@ def test_forks_of_one_source_share_no_stream() -> None:
 def test_copies_that_would_repeat_the_noise_are_refused(copy_it: Callable[[Randomness], object]) -> None:
     with pytest.raises(UnsupportedError, match=r"^randomness: cannot be copied or pickled"):
         copy_it(Randomness())
-    copied = copy_it(RNG)
-    again = pickle.loads(copied) if isinstance(copied, bytes) else copied
-    assert isinstance(again, Randomness)
-    assert np.array_equal(draw(again, "noise", 0), draw(RNG, "noise", 0))
+    for source in (Randomness(unsafe_seed=3), Randomness(unsafe_seed=3, fast=True)):
+        source.noise_key(0)  # which keeps something for the next ones
+        copied = copy_it(source)
+        again = pickle.loads(copied) if isinstance(copied, bytes) else copied
+        assert isinstance(again, Randomness)
+        assert again.voids_guarantee
+        assert (again.fast, again.noise_key(1)) == (source.fast, source.noise_key(1))
+        assert np.array_equal(draw(again, "noise", 0), draw(source, "noise", 0))
 
 
 def test_a_fork_of_a_fixed_seed_repeats_it() -> None:

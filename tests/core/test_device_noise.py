@@ -280,6 +280,16 @@ def test_device_keys_depend_on_the_whole_path() -> None:
         RNG.device_key(0.5)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("path", [(), ("noise",), ("sampling", "subset"), ("a", 7)])
+def test_numbered_keys_are_those_of_their_paths(path: tuple[str | int, ...]) -> None:
+    """In whatever order they are asked for: nothing of one number is left in what is hashed for all."""
+    keys = RNG.device_keys(*path)
+    for number in (0, 12345, 1, 2**40, 0, np.int64(1)):
+        assert keys(number) == RNG.device_key(*path, number)
+    with pytest.raises(InputError, match=r"must consist of strings and whole numbers"):
+        keys(0.5)  # type: ignore[arg-type]
+
+
 def test_a_device_key_has_nothing_in_common_with_the_stream_of_its_path() -> None:
     """The personalisation keeps them apart even where message, key and length of the digest agree."""
     key = RNG.device_key("noise", 1)

@@ -71,6 +71,42 @@ def test_a_change_has_another_number(change):
     assert settings.number() == after != before
 
 
+LAYOUTS = {
+    "strides": lambda weight: setattr(weight, "data", weight.data.t().contiguous().t()),
+    "shape": lambda weight: setattr(weight, "data", weight.data.reshape(10, 2)),
+    "type": lambda weight: setattr(weight, "data", weight.data.double()),
+    "training": lambda weight: weight.requires_grad_(False),
+}
+
+
+@pytest.mark.parametrize("change", LAYOUTS.values(), ids=LAYOUTS.keys())
+def test_a_parameter_that_is_changed_in_its_place_is_seen(change):
+    model = Configured()
+    settings, weight = ModelSettings(model), model.first.weight
+    before, data = settings.number(), weight.data
+    change(weight)
+    assert model.first.weight is weight
+    after = settings.number()
+    assert settings.number() == after != before
+    weight.data = data
+    weight.requires_grad_()
+    assert settings.number() == before
+
+
+@pytest.mark.parametrize("name", ["another", "extra"], ids=["one more", "one less"])
+def test_the_last_object_that_comes_or_goes_is_seen(name):
+    """All others are then where they were, and only their number differs."""
+    model = nn.Identity()
+    settings = ModelSettings(model)
+    model.extra = None
+    before = settings.number()
+    if name == "extra":
+        del model.extra
+    else:
+        model.another = None
+    assert settings.number() != before
+
+
 def test_what_is_put_back_has_its_number_again():
     model = Configured()
     settings, shift = ModelSettings(model), model.shift

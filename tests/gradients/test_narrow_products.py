@@ -199,7 +199,7 @@ def test_a_compiled_linear_model_equals_the_reference(monkeypatch: pytest.Monkey
     grad = clipped_grad(model, losses, clipping=clipping, engine="bookkeeping")
     grad.start_compiling(wait=True)
     for _ in range(3):
-        found = grad.accumulate([(Rows(records, index), None)])
+        found = grad.accumulate([(Rows(records, index.numpy()), None)])
     assert grad.compilation == "compiled"
     for name, value in expected.grads.items():
         torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-5)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 
+import numpy as np
 import pytest
 import torch
 from compiled_checks import said_on_device
@@ -50,6 +51,17 @@ def test_places_hold_what_was_sent_last() -> None:
             assert place.dtype == tensor.dtype
             assert torch.equal(place, tensor)
     assert [place.data_ptr() for place in parcel.places] == places
+
+
+def test_arrays_are_packed_as_tensors_are() -> None:
+    parcel = Parcel([np.arange(5), torch.arange(3)], CPU)
+    for number in range(ROUNDS):
+        sent = np.arange(5) * number
+        parcel.send([sent, torch.arange(3) + number], parcel.fetch)
+        sent[:] = -1  # it may be used for something else
+        assert parcel.places[0].dtype == torch.int64
+        assert parcel.places[0].tolist() == [0, number, 2 * number, 3 * number, 4 * number]
+        assert parcel.places[1].tolist() == [number, number + 1, number + 2]
 
 
 def test_a_parcel_stays_as_it_was_packed_until_it_is_fetched() -> None:

@@ -42,7 +42,7 @@ def test_rows_are_gathered_piece_by_piece(most, monkeypatch):
     mask = torch.tensor([True] * 5 + [False, True])
     gathered = []
     monkeypatch.setattr(Rows, "gather", lambda rows: gathered.append(len(rows.index)) or gather(rows))
-    found = Pieces()(Rowwise(7), Rows(records, index), mask, most=most)
+    found = Pieces()(Rowwise(7), Rows(records, index.numpy()), mask, most=most)
     torch.testing.assert_close(found, Rowwise(7)((records[0][index],), mask))
     assert max(gathered) == most
     assert sum(gathered) == 7

@@ -13,7 +13,7 @@ from rounding_cases import cancelling, cancelling_image, uneven_image
 from rounding_checks import FLOAT64_ROUNDING, SHARES, image, matmul_precision, outer, random_tokens
 from torch import Tensor
 
-from tacit.gradients import gram_norms, ways
+from tacit.gradients import gram_norms, rounding, ways
 from tacit.gradients.contributions import Contribution, Convolved, Outer
 from tacit.gradients.convolving import weight_gradient
 from tacit.gradients.rounding import (
@@ -21,6 +21,7 @@ from tacit.gradients.rounding import (
     convolution_bits,
     operand_bits,
     operand_error,
+    product_settings,
     subnormal_error,
     sum_error,
     unscaled_error,
@@ -111,6 +112,20 @@ def test_convolutions_have_a_setting_of_their_own(setting, bits):
         assert sum_error(100, torch.float32) == 100 * 2.0**-24
     finally:
         conv.fp32_precision = before
+
+
+def test_programs_are_told_apart_by_the_settings_of_their_own_device(monkeypatch):
+    before = product_settings("cpu"), product_settings("cuda")
+    monkeypatch.setattr(rounding, "_setting_of_cpu_convolutions", lambda: "another")
+    assert (product_settings("cpu") == before[0], product_settings("cuda") == before[1]) == (False, True)
+    monkeypatch.undo()
+    monkeypatch.setattr(rounding, "_cuts_gpu_convolutions", lambda: not before[1][1])
+    assert (product_settings("cpu") == before[0], product_settings("cuda") == before[1]) == (True, False)
+    monkeypatch.undo()
+    assert torch.backends.cudnn.allow_tf32 == before[1][1]
+    with matmul_precision("medium"):
+        assert product_settings("cpu") != before[0]
+        assert product_settings("cuda") != before[1]
 
 
 def check_cut(use: Contribution, precision: str, bits: int, monkeypatch: pytest.MonkeyPatch) -> None:

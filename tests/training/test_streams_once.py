@@ -49,6 +49,18 @@ def paths(monkeypatch):
             return ask(self, *path)
 
         monkeypatch.setattr(Randomness, name, watch)
+    numbered = Randomness.device_keys
+
+    def watch_numbers(self, *path):
+        ask = numbered(self, *path)
+
+        def watched(number):
+            found["device_key"].add((self.export_secret_key(), (*path, number)))
+            return ask(number)
+
+        return watched
+
+    monkeypatch.setattr(Randomness, "device_keys", watch_numbers)
     return found
 
 

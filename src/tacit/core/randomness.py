@@ -22,7 +22,7 @@ import functools
 import hashlib
 import operator
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,7 +73,7 @@ class Randomness:
                 "randomness: cannot be copied or pickled, since both copies would draw the same noise. Make a new "
                 "Randomness() for each run."
             )
-        return super().__reduce_ex__(protocol)
+        return functools.partial(Randomness.from_secret_key, voids_guarantee=True, fast=self.fast), (self._key,)
 
     def fork(self, *, may_be_fast: bool = False) -> "Randomness":
         """A source of its own for one run, so that two runs never share a stream even where they were given one source.
@@ -127,15 +127,35 @@ class Randomness:
         """
         return self._derive(path, _DEVICE_KEY_DOMAIN)
 
+    def device_keys(self, *path: str | int) -> Callable[[int], bytes]:
+        """The `device_key` of ``(*path, number)`` for whatever number, for who asks in every step: what all of them
+        have in common is hashed once.
+        """
+        common = self._hashed(path, _DEVICE_KEY_DOMAIN)
+
+        def key(number: int) -> bytes:
+            own = common.copy()
+            own.update(_encode_number(number))
+            return own.digest()
+
+        return key
+
     def noise_key(self, step: int) -> bytes:
         """The `device_key` of a training step's noise, for the `generator` of this source.
 
         The two generators never share a key: what Philox might give away helps nobody against the cipher.
         """
-        return self.device_key("fast noise" if self.fast else "noise", step)
+        return self._noise_keys(step)
+
+    @functools.cached_property
+    def _noise_keys(self) -> Callable[[int], bytes]:
+        return self.device_keys("fast noise" if self.fast else "noise")
 
     def _derive(self, path: Sequence[str | int], domain: bytes) -> bytes:
-        return hashlib.blake2b(_encode(path), key=self._key, digest_size=_KEY_BYTES, person=domain).digest()
+        return self._hashed(path, domain).digest()
+
+    def _hashed(self, path: Sequence[str | int], domain: bytes) -> "hashlib.blake2b":
+        return hashlib.blake2b(_encode(path), key=self._key, digest_size=_KEY_BYTES, person=domain)
 
 
 def _keyed_stream(key: bytes) -> np.random.Generator:

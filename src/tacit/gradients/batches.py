@@ -7,6 +7,8 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -23,16 +25,20 @@ class Rows:
 
     Attributes:
         tensors: one row a record, on the device of the model.
-        index: int64, the rows of the batch; may be on the CPU.
+        index: the rows of the batch, as they were drawn: on the host.
     """
 
     tensors: tuple[Tensor, ...]
-    index: Tensor
+    index: npt.NDArray[np.int64]
 
     def gather(self) -> tuple[Tensor, ...]:
         """The batch itself."""
-        index = self.index.to(self.tensors[0].device, non_blocking=True)
+        index = self.index_on(self.tensors[0].device)
         return tuple(tensor.index_select(0, index) for tensor in self.tensors)
+
+    def index_on(self, device: torch.device) -> Tensor:
+        """The index as a tensor there."""
+        return torch.from_numpy(self.index).to(device, non_blocking=True)
 
     def rows_in(self, size: int) -> int:
         """How many rows so many bytes hold; one at least."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tacit.gradients.open_sums import Finished
-from tacit.gradients.parcel import Parcel
+from tacit.gradients.parcel import Index, Parcel
 from tacit.gradients.tracing import Program
 
 _SPARES = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4)  # of a program's memory, tried in turn
@@ -34,7 +34,7 @@ class Replay:
         self,
         program: Program,
         staying: Sequence[Tensor],
-        moving: Sequence[Tensor],
+        moving: Sequence[Tensor | Index],
         letter: bytes,
         finish: Callable[[list[Tensor], Tensor], Finished] | None,
     ) -> None:
@@ -64,7 +64,7 @@ class Replay:
         place = value.untyped_storage().data_ptr()
         return any(place == result.untyped_storage().data_ptr() for result in self.results)
 
-    def __call__(self, moving: Sequence[Tensor], constant: Tensor | None, letter: bytes) -> None:
+    def __call__(self, moving: Sequence[Tensor | Index], constant: Tensor | None, letter: bytes) -> None:
         """Computes the results for these arguments; ``constant`` is one that never changes, and is copied once."""
         self._parcel.send(moving, self._graph.replay, letter, constant=constant)
 

@@ -220,7 +220,7 @@ class ClippedGrad:
     def _full_mask(self, batch: Batch) -> Tensor:
         """All examples, in a tensor that stays the same from step to step."""
         if isinstance(batch, Rows):
-            examples, device = batch.index.numel(), batch.tensors[0].device
+            examples, device = len(batch.index), batch.tensors[0].device
         else:
             examples, device = count_examples(batch), device_of(batch)
         known = self._all_true

@@ -26,7 +26,7 @@ from tacit.gradients.model_state import generator_states
 from tacit.gradients.open_sums import Finished
 from tacit.gradients.pieces import Pieces
 from tacit.gradients.recorder import Step
-from tacit.gradients.rounding import convolution_bits, operand_bits, operand_error
+from tacit.gradients.rounding import operand_error, product_settings
 from tacit.gradients.tracing import Batch, trace
 
 _TOLERANCE = 5e-2  # an activation next to zero may fall on its other side, and deep networks make much of that
@@ -222,8 +222,6 @@ class CompiledEngine:
                 raise UnsupportedError("the model takes several ways through its code")
             if not can_compile(device):
                 raise UnsupportedError(f"no compiler for {device.type}: install Triton for GPUs, g++ for the CPU")
-            if isinstance(batch, Rows):
-                batch = Rows(batch.tensors, batch.index.to(device))
             if device.type == "cpu":
                 give_back_freed_memory()  # of the eager step
             traced = trace(*self.eager.parts, ways[0], (batch, mask)).leaving_sums_open()
@@ -273,7 +271,7 @@ class CompiledEngine:
 
     def _prepared(self, program: _Program, batch: Batch, mask: Tensor, finish: Finish | None) -> Launch:
         trace = program.compilation.trace
-        moving, addresses = trace.moving(batch, mask), trace.addresses(batch)
+        moving, addresses = trace.packed(batch, mask), trace.addresses(batch)
         replay = program.replay
         if replay is None or program.finish != finish or replay.addresses != addresses:
             replay = program.replay = None  # frees its memory before the next one takes as much
@@ -295,11 +293,11 @@ class CompiledEngine:
     def _form(self, batch: Batch, mask: Tensor) -> Hashable:
         kind, examples = "cuda" if mask.is_cuda else mask.device.type, mask.numel()
         autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        modes, bits = self.eager.settings(), (matmul := operand_bits(), convolution_bits(matmul))
+        modes, precision = self.eager.settings(), product_settings(kind)
         if isinstance(batch, Rows):
-            return examples, modes, tuple(map(id, batch.tensors)), autocast, bits
+            return examples, modes, tuple(map(id, batch.tensors)), autocast, precision
         layouts = tuple((leaf.shape, leaf.stride(), leaf.device) for leaf in leaves(batch))
-        return examples, modes, form_of(batch, examples), tuple(numbers_in(batch)), layouts, autocast, bits
+        return examples, modes, form_of(batch, examples), tuple(numbers_in(batch)), layouts, autocast, precision
 
 
 def _few_rows(batch: Batch) -> tuple[Any, ...]:

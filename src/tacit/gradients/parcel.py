@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +18,17 @@ _HALF = _UNDER_WAY // 2  # boxes that are waited for together: asking for each t
 _READERS = 132  # programs that fetch a box together: one for each processor of an H100 or H200
 
 Span = tuple[int, int]
+Index = npt.NDArray[np.int64]
+"""Numbers of rows as a sampler gives them: on the host."""
 
 
 class Parcel:
     """Places on a device for tensors of fixed shapes, and the way there.
 
-    What lies on the host is packed into the next of a ring of boxes in pinned memory. From there `fetch`, a launch that
-    a CUDA graph may hold, takes it to its places. The device counts the parcels by itself and so knows which box is
-    next: nothing of the launch changes from step to step, and neither side waits for the other.
+    What lies on the host, arrays of numpy among it, is packed into the next of a ring of boxes in pinned memory. From
+    there `fetch`, a launch that a CUDA graph may hold, takes it to its places. The device counts the parcels by itself
+    and so knows which box is next: nothing of the launch changes from step to step, and neither side waits for the
+    other.
 
     Every box bears the number of its parcel, and a device that finds another one in it stops with an error. No step is
     ever taken with the records, or the noise, of another.
@@ -40,8 +44,9 @@ class Parcel:
         letter: where the letter comes to, as int32.
     """
 
-    def __init__(self, tensors: Sequence[Tensor], device: torch.device, letter: bytes = b"") -> None:
+    def __init__(self, contents: Sequence[Tensor | Index], device: torch.device, letter: bytes = b"") -> None:
         self._fetched: list[torch.cuda.Event] = []
+        tensors = [_as_tensor(each) for each in contents]
         sizes = [0 if tensor.is_cuda else tensor.numel() * tensor.element_size() for tensor in tensors]
         sizes.append(len(letter))
         ends = np.cumsum([_ALIGNED, *(-(-size // _ALIGNED) * _ALIGNED for size in sizes)]).tolist()
@@ -57,20 +62,20 @@ class Parcel:
         ]
         self.letter = _bytes(self._there, spans[-1]).view(torch.int32)
         self._constants: list[Tensor | None] = [None] * len(tensors)
-        self._ring = [_Box.of(memory, tensors, spans) for memory in self._boxes]
+        self._ring = [_Box.of(memory, contents, spans) for memory in self._boxes]
         if device.type == "cuda":
             self._fetched = [torch.cuda.Event() for _ in range(2)]  # type: ignore[no-untyped-call]
-        self.send(tensors, self.fetch, letter)
+        self.send(contents, self.fetch, letter)
 
     def send(
         self,
-        tensors: Sequence[Tensor],
+        contents: Sequence[Tensor | Index],
         launch: Callable[[], object],
         letter: bytes = b"",
         *,
         constant: Tensor | None = None,
     ) -> None:
-        """Packs these tensors and has them fetched; ``constant`` is one of them that never changes.
+        """Packs these contents and has them fetched; ``constant`` is one of them that never changes.
 
         Args:
             launch: runs `fetch` once, or always the same graph that holds it once, on the device's current stream.
@@ -81,12 +86,13 @@ class Parcel:
         box, (half, place_in_half) = self._ring[turn], divmod(turn, _HALF)
         if place_in_half == 0:
             self._wait_for(half)
-        for place, tensor in enumerate(tensors):
-            if place in box.views:  # as the first parcel had it, wherever this one's tensor lies
-                box.views[place].copy_(tensor)
-            elif tensor is not constant or self._constants[place] is not tensor:
-                self.places[place].copy_(tensor, non_blocking=True)
-            self._constants[place] = tensor if tensor is constant else None
+        for place, each in enumerate(contents):
+            put = box.puts.get(place)
+            if put is not None:  # as the first parcel had it, wherever this one's tensor lies
+                put(each)
+            elif each is not constant or self._constants[place] is not each:
+                self.places[place].copy_(_as_tensor(each), non_blocking=True)
+                self._constants[place] = each if each is constant else None
         box.letter[:] = letter
         box.label[0] = number
         self._number = None
@@ -137,22 +143,27 @@ class _Box:
 
     Attributes:
         label: the number of its parcel, in the box's first word.
-        views: for each tensor that lies on the host, the place to put it.
+        puts: for each that lies on the host, what puts another one in its place.
         letter: the place for the letter.
     """
 
     label: npt.NDArray[np.int64]
-    views: dict[int, Tensor]
+    puts: dict[int, Callable[[Any], object]]
     letter: memoryview
 
     @classmethod
-    def of(cls, memory: Tensor, tensors: Sequence[Tensor], spans: Sequence[Span]) -> "_Box":
-        views = {
-            place: _view(memory, span, tensor)
-            for place, (tensor, span) in enumerate(zip(tensors, spans[:-1], strict=True))
-            if not tensor.is_cuda
-        }
-        return cls(memory.numpy(), views, _bytes(memory, spans[-1]).numpy().data)
+    def of(cls, memory: Tensor, contents: Sequence[Tensor | Index], spans: Sequence[Span]) -> "_Box":
+        puts: dict[int, Callable[[Any], object]] = {}
+        for place, (each, span) in enumerate(zip(contents, spans[:-1], strict=True)):
+            if isinstance(each, np.ndarray):
+                puts[place] = functools.partial(np.copyto, _view(memory, span, _as_tensor(each)).numpy())
+            elif not each.is_cuda:
+                puts[place] = _view(memory, span, each).copy_
+        return cls(memory.numpy(), puts, _bytes(memory, spans[-1]).numpy().data)
+
+
+def _as_tensor(each: Tensor | Index) -> Tensor:
+    return torch.from_numpy(each) if isinstance(each, np.ndarray) else each
 
 
 @functools.lru_cache(maxsize=64)

@@ -12,6 +12,7 @@ them. That is the worst case, and data can bring it about, so nothing less will 
 
 import functools
 import math
+from collections.abc import Hashable
 
 import torch
 
@@ -32,15 +33,19 @@ def operand_bits() -> int:
     return matmul
 
 
-def convolution_bits(matmul: int | None = None) -> int:
-    """The same of convolutions, which have settings of their own beside that one, for a GPU and for a CPU.
-
-    ``matmul`` is what `operand_bits` says, for who has asked.
-    """
+def convolution_bits() -> int:
+    """The same of convolutions, which have settings of their own beside that one, for a GPU and for a CPU."""
     own = _NEWER_OPERAND_BITS.get(_setting_of_cpu_convolutions(), _OPERAND_BITS["highest"])
     if _has_gpu() and _cuts_gpu_convolutions():
         own = min(own, TF32_BITS)
-    return min(own, operand_bits() if matmul is None else matmul)
+    return min(own, operand_bits())
+
+
+def product_settings(device: str) -> Hashable:
+    """Torch's settings for products and convolutions on a kind of device, without those for others: a program that runs
+    there is as precise as they say.
+    """
+    return operand_bits(), _cuts_gpu_convolutions() if device == "cuda" else _setting_of_cpu_convolutions()
 
 
 @functools.cache
@@ -61,7 +66,7 @@ def _cpu_convolutions() -> object:
 
 def _cuts_gpu_convolutions() -> bool:
     try:
-        return bool(torch.backends.cudnn.allow_tf32)
+        return bool(torch._C._get_cudnn_allow_tf32())  # torch.backends.cudnn's, which takes four times as long
     except RuntimeError:  # as above
         return True
 

@@ -20,13 +20,12 @@ from tacit.gradients.batches import Rows, count_examples, leaves, map_leaves
 from tacit.gradients.clipped_sum import sum_clipped
 from tacit.gradients.losses import LossFunction, laid_out_like, losses_of, trainable
 from tacit.gradients.open_sums import Results, leave_open
+from tacit.gradients.parcel import Index
 from tacit.gradients.recorder import Recorder, Step
 from tacit.gradients.strategies import Strategies
 from tacit.gradients.tidying import clear_rows_in_place
 
 Batch = tuple[Any, ...] | Rows
-
-
 _ADDRESS = Tensor.data_ptr
 
 
@@ -67,6 +66,10 @@ class Trace:
 
     def moving(self, batch: Batch, mask: Tensor) -> list[Tensor]:
         """The graph's other arguments, which are new in every step."""
+        return [batch.index_on(mask.device), mask] if isinstance(batch, Rows) else [*leaves(batch), mask]
+
+    def packed(self, batch: Batch, mask: Tensor) -> list[Tensor | Index]:
+        """The same as a `Parcel` takes it, to which the index of rows need not be a tensor."""
         return [batch.index, mask] if isinstance(batch, Rows) else [*leaves(batch), mask]
 
 

@@ -76,7 +76,7 @@ def held_rows(records: Any, indices: npt.NDArray[np.int64], device: torch.device
     for tensor in tensors:
         if tensor.device != device:
             return None
-    return Rows(tuple(tensors), torch.from_numpy(indices))
+    return Rows(tuple(tensors), indices)
 
 
 def fetch(records: Any, indices: npt.NDArray[np.int64]) -> tuple[Any, ...]:

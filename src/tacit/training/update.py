@@ -1,12 +1,15 @@
 """The optimizer's update from the noisy gradient: post-processing, any torch optimizer."""
 
 import dataclasses
+import itertools
+import operator
 from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 _OPTIONS = ("lr", "momentum", "weight_decay", "nesterov", "maximize")
+_OPTIONS_OF, _PARAMETERS_OF = operator.itemgetter(*_OPTIONS), operator.itemgetter("params")  # of a group, in every step
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -65,7 +68,7 @@ class Update:
         """
         if type(self._optimizer) is not torch.optim.SGD:
             return None
-        options = [[group[name] for name in _OPTIONS] for group in self._optimizer.param_groups]
+        options = list(map(_OPTIONS_OF, self._optimizer.param_groups))
         held = list(map(id, self._parameters()))
         facts = list(map(Tensor.data_ptr, parameters.values())), options, held, self._is_hooked
         if self._descent[0] != facts:
@@ -81,7 +84,7 @@ class Update:
         return [held for held in self._parameters() if id(held) not in ours]
 
     def _parameters(self) -> list[Tensor]:
-        return [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
+        return list(itertools.chain.from_iterable(map(_PARAMETERS_OF, self._optimizer.param_groups)))
 
     def _find_descent(self, parameters: Mapping[str, nn.Parameter]) -> Descent | None:
         optimizer = self._optimizer
