@@ -144,7 +144,7 @@ def test_an_outer_sum_is_that_of_its_twin(examples, width, size, dtype):
     keep = torch.arange(examples, device="cuda") % 5 != 1
     left[~keep], right[~keep] = torch.inf, torch.nan
     expected = twins.outer_sum(left.double(), right.double(), keep)
-    assert relative(outer_sum(left, right, keep)[None], expected[None]) < 1e-6
+    assert relative(outer_sum(left, right, keep)[None], expected[None]) < 3e-6
 
 
 def test_a_narrow_layer_adds_no_more_than_its_bound():
