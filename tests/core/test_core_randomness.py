@@ -134,6 +134,7 @@ def test_copies_that_would_repeat_the_noise_are_refused(copy_it: Callable[[Rando
         assert isinstance(again, Randomness)
         assert again.voids_guarantee
         assert (again.fast, again.noise_key(1)) == (source.fast, source.noise_key(1))
+        assert again.noise_key(1) == source.device_key("fast noise" if source.fast else "noise", 1)
         assert np.array_equal(draw(again, "noise", 0), draw(source, "noise", 0))
 
 

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -23,6 +24,19 @@ def matmul_precision(name: str) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@contextlib.contextmanager
+def convolution_precision(name: str) -> Iterator[None]:
+    """The setting for a CPU's convolutions, where this torch has one."""
+    conv = getattr(torch.backends.mkldnn, "conv", None)
+    if conv is None:
+        pytest.skip("this torch has no such setting")
+    before, conv.fp32_precision = conv.fp32_precision, name
+    try:
+        yield
+    finally:
+        conv.fp32_precision = before
 
 
 def outer(left: Tensor, right: Tensor) -> Outer:

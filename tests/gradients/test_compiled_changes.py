@@ -1,5 +1,6 @@
 """The traced graph equals the reference, and serves only the model and batch it was made for: every change is seen."""
 
+import numpy as np
 import pytest
 import torch
 from compiled_checks import (
@@ -12,6 +13,7 @@ from compiled_checks import (
     images,
     squares,
 )
+from rounding_checks import convolution_precision, matmul_precision
 from torch import Tensor, nn
 
 from tacit.clipping import Flat, PerLayer
@@ -29,6 +31,26 @@ def test_the_graph_equals_the_reference(traced, clipping):
     assert grad.compilation == "compiled"
     reference = clipped_grad(grad.model, cross_entropy, clipping=clipping, engine="reference")
     check_equal(found, reference(x.double(), y, mask=mask), tolerance=1e-9)
+
+
+@pytest.mark.parametrize("gathered", [True, False])
+@pytest.mark.parametrize("products", [True, False], ids=["products", "convolutions"])
+def test_another_precision_makes_another_program(traced, products, gathered):
+    """A program has the margins of the precision that it was traced with."""
+    grad = traced(a_network(), cross_entropy)
+    x, y = images(6)
+    batch = (x, y) if gathered else Rows((x, y), np.arange(6))
+    programs = []
+    for lower in (False, True, False):
+        matmul, conv = ("high", "ieee") if products else ("highest", "tf32")
+        with (
+            matmul_precision(matmul if lower else "highest"),
+            convolution_precision(conv if lower else "ieee"),
+        ):
+            for _ in range(2):
+                grad.accumulate([(batch, None)])
+        programs.append(len(grad._engine._programs))
+    assert programs == [1, 2, 2]
 
 
 def test_records_that_stay_are_gathered_by_the_step(traced):

@@ -73,24 +73,50 @@ def test_a_change_has_another_number(change):
 
 LAYOUTS = {
     "strides": lambda weight: setattr(weight, "data", weight.data.t().contiguous().t()),
-    "shape": lambda weight: setattr(weight, "data", weight.data.reshape(10, 2)),
+    "shape": lambda weight: setattr(weight, "data", weight.data[:3]),
+    "shape with strides": lambda weight: setattr(weight, "data", weight.data[:, :1].t()),
     "type": lambda weight: setattr(weight, "data", weight.data.double()),
     "training": lambda weight: weight.requires_grad_(False),
 }
 
 
+@pytest.mark.parametrize("kind", ["parameter", "buffer"])
 @pytest.mark.parametrize("change", LAYOUTS.values(), ids=LAYOUTS.keys())
-def test_a_parameter_that_is_changed_in_its_place_is_seen(change):
+def test_a_tensor_that_is_changed_in_its_place_is_seen(change, kind):
     model = Configured()
-    settings, weight = ModelSettings(model), model.first.weight
-    before, data = settings.number(), weight.data
-    change(weight)
-    assert model.first.weight is weight
+    model.register_buffer("kept", torch.randn(5, 4))
+    settings, tensor = ModelSettings(model), model.first.weight if kind == "parameter" else model.kept.requires_grad_()
+    before, data = settings.number(), tensor.data
+    change(tensor)
+    assert tensor is (model.first.weight if kind == "parameter" else model.kept)
     after = settings.number()
     assert settings.number() == after != before
-    weight.data = data
-    weight.requires_grad_()
+    tensor.data = data
+    tensor.requires_grad_()
     assert settings.number() == before
+
+
+def test_a_row_that_becomes_a_column_is_another_layout():
+    """Both have strides 1 and 1, and as many numbers."""
+    model = nn.Linear(1, 20)
+    settings = ModelSettings(model)
+    before = settings.number()
+    model.weight.data = model.weight.data.t()
+    assert settings.number() != before
+
+
+@pytest.mark.parametrize("around", [torch.autocast("cpu", torch.bfloat16), torch.inference_mode(), torch.no_grad()])
+def test_what_is_set_around_a_step_does_not_make_it_look_anew(around, monkeypatch):
+    model = Configured()
+    settings, looks = ModelSettings(model), []
+    look = settings._look
+    monkeypatch.setattr(settings, "_look", lambda: looks.append(True) or look())
+    numbers = {settings.number()}
+    for _ in range(3):
+        with around:
+            numbers.add(settings.number())
+        numbers.add(settings.number())
+    assert (len(numbers), len(looks)) == (1, 1)
 
 
 @pytest.mark.parametrize("name", ["another", "extra"], ids=["one more", "one less"])

@@ -10,7 +10,15 @@ from collections.abc import Iterator
 import pytest
 import torch
 from rounding_cases import cancelling, cancelling_image, uneven_image
-from rounding_checks import FLOAT64_ROUNDING, SHARES, image, matmul_precision, outer, random_tokens
+from rounding_checks import (
+    FLOAT64_ROUNDING,
+    SHARES,
+    convolution_precision,
+    image,
+    matmul_precision,
+    outer,
+    random_tokens,
+)
 from torch import Tensor
 
 from tacit.gradients import gram_norms, rounding, ways
@@ -97,11 +105,7 @@ def test_the_bound_covers_operands_that_are_cut(name, precision, bits, monkeypat
 
 @pytest.mark.parametrize(("setting", "bits"), [("tf32", 11), ("bf16", 8), ("ieee", 24)])
 def test_convolutions_have_a_setting_of_their_own(setting, bits):
-    conv = getattr(torch.backends.mkldnn, "conv", None)
-    if conv is None:
-        pytest.skip("this torch has no such setting")
-    before, conv.fp32_precision = conv.fp32_precision, setting
-    try:
+    with convolution_precision(setting):
         assert convolution_bits() == bits
         assert operand_error(torch.float32, convolution=True) >= 2.0 ** (1 - bits)
         assert operand_error(torch.float32) < 2.0**-20
@@ -110,8 +114,6 @@ def test_convolutions_have_a_setting_of_their_own(setting, bits):
         later = operand_error(torch.float32, convolution=True) + (use.tokens + 4) * unit
         assert ways._later(use) == pytest.approx(later, rel=1e-12)
         assert sum_error(100, torch.float32) == 100 * 2.0**-24
-    finally:
-        conv.fp32_precision = before
 
 
 def test_programs_are_told_apart_by_the_settings_of_their_own_device(monkeypatch):
@@ -119,10 +121,11 @@ def test_programs_are_told_apart_by_the_settings_of_their_own_device(monkeypatch
     monkeypatch.setattr(rounding, "_setting_of_cpu_convolutions", lambda: "another")
     assert (product_settings("cpu") == before[0], product_settings("cuda") == before[1]) == (False, True)
     monkeypatch.undo()
-    monkeypatch.setattr(rounding, "_cuts_gpu_convolutions", lambda: not before[1][1])
-    assert (product_settings("cpu") == before[0], product_settings("cuda") == before[1]) == (True, False)
+    for allowed in (True, False):
+        monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", allowed)
+        assert product_settings("cpu") == before[0]
+        assert product_settings("cuda") == (before[1][0], allowed)
     monkeypatch.undo()
-    assert torch.backends.cudnn.allow_tf32 == before[1][1]
     with matmul_precision("medium"):
         assert product_settings("cpu") != before[0]
         assert product_settings("cuda") != before[1]

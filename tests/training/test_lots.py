@@ -72,8 +72,7 @@ def test_every_step_gets_its_own_lot_without_compiled_code(monkeypatch, seconds,
     assert plain == [FixedSize(90, 40).indices(step, 90, RNG).tolist() for step in range(first, last)]
 
 
-@pytest.mark.parametrize(("numbers", "block"), [(None, 64), (400, 10), (39, 1)])
-def test_compiled_lots_are_begun_a_block_ahead(numbers, block, monkeypatch, subsets):
+def test_compiled_lots_are_begun_a_block_ahead(monkeypatch, subsets):
     begun, taken = [], []
 
     def seen(examples, sizes, keys):
@@ -81,14 +80,12 @@ def test_compiled_lots_are_begun_a_block_ahead(numbers, block, monkeypatch, subs
         return subsets(examples, sizes, keys)
 
     monkeypatch.setattr(lots, "compiled_subsets", lambda: seen)
-    if numbers is not None:
-        monkeypatch.setattr(lots, "_NUMBERS", numbers)
-    for lot in paced(drawn(FixedSize(90, 40), 90, RNG, 0, 200)):
+    for lot in paced(drawn(FixedSize(90, 40), 90, RNG, 0, 60)):
         taken.append(lot)
-    assert len(taken) == 200
+    assert len(taken) == 60
     sizes = [size for _, size in begun]
-    assert max(sizes) == block
-    firsts = [200 - sum(sizes[number:]) for number in range(len(sizes))]  # the last block ends with the last step
+    assert max(sizes) == lots._BLOCK
+    firsts = [60 - sum(sizes[number:]) for number in range(len(sizes))]  # the last block ends with the last step
     assert firsts[0] <= lots._TRIED + lots._BLOCK
     assert [before for before, _ in begun[1:]] == firsts[:-1]  # begun when the first lot of the one before is asked for
 

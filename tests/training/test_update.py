@@ -28,6 +28,18 @@ def test_descent_is_the_same_until_something_changes():
     assert update.descent(given) is not first
 
 
+@pytest.mark.parametrize("group", [0, 1])
+def test_another_rate_in_any_group_is_another_descent(group):
+    given = parameters()
+    optimizer = torch.optim.SGD([{"params": [parameter]} for parameter in given.values()], lr=0.1)
+    update = Update(optimizer)
+    first = update.descent(given)
+    assert update.descent(given) is first
+    optimizer.param_groups[group]["lr"] = 0.2
+    rates = [rate for _, rate in update.descent(given).targets.values()]
+    assert rates == [0.2 if number == group else 0.1 for number in range(2)]
+
+
 def test_what_the_optimizer_holds_beside_does_not_move():
     """Whatever gradient was left there, by a backward pass on raw data, would reach the model without noise."""
     given, other = parameters(), nn.Parameter(torch.zeros(2))

@@ -57,6 +57,7 @@ class Randomness:
             if unsafe_seed is None
             else hashlib.blake2b(str(unsafe_seed).encode(), digest_size=_KEY_BYTES).digest()
         )
+        self._noise_keys: dict[str, Callable[[int], bytes]] = {}
 
     def __repr__(self) -> str:
         return f"Randomness(voids_guarantee={self.voids_guarantee}{', fast=True' if self.fast else ''})"
@@ -73,7 +74,10 @@ class Randomness:
                 "randomness: cannot be copied or pickled, since both copies would draw the same noise. Make a new "
                 "Randomness() for each run."
             )
-        return functools.partial(Randomness.from_secret_key, voids_guarantee=True, fast=self.fast), (self._key,)
+        return super().__reduce_ex__(protocol)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_noise_keys": {}}  # hashes cannot be pickled
 
     def fork(self, *, may_be_fast: bool = False) -> "Randomness":
         """A source of its own for one run, so that two runs never share a stream even where they were given one source.
@@ -145,16 +149,15 @@ class Randomness:
 
         The two generators never share a key: what Philox might give away helps nobody against the cipher.
         """
-        return self._noise_keys(step)
-
-    @functools.cached_property
-    def _noise_keys(self) -> Callable[[int], bytes]:
-        return self.device_keys("fast noise" if self.fast else "noise")
+        name = "fast noise" if self.fast else "noise"
+        if name not in self._noise_keys:
+            self._noise_keys[name] = self.device_keys(name)
+        return self._noise_keys[name](step)
 
     def _derive(self, path: Sequence[str | int], domain: bytes) -> bytes:
         return self._hashed(path, domain).digest()
 
-    def _hashed(self, path: Sequence[str | int], domain: bytes) -> "hashlib.blake2b":
+    def _hashed(self, path: Sequence[str | int], domain: bytes) -> hashlib.blake2b:
         return hashlib.blake2b(_encode(path), key=self._key, digest_size=_KEY_BYTES, person=domain)
 
 

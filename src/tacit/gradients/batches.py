@@ -16,6 +16,9 @@ from tacit.core.errors import InputError
 
 _SEARCHED = 256
 
+Index = npt.NDArray[np.int64]
+"""Numbers of rows as a sampler gives them: on the host."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
@@ -29,7 +32,7 @@ class Rows:
     """
 
     tensors: tuple[Tensor, ...]
-    index: npt.NDArray[np.int64]
+    index: Index
 
     def gather(self) -> tuple[Tensor, ...]:
         """The batch itself."""

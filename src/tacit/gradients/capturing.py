@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from tacit.gradients.batches import Index
 from tacit.gradients.open_sums import Finished
-from tacit.gradients.parcel import Index, Parcel
+from tacit.gradients.parcel import Parcel
 from tacit.gradients.tracing import Program
 
 _SPARES = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4)  # of a program's memory, tried in turn

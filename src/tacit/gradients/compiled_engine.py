@@ -254,9 +254,8 @@ class CompiledEngine:
     def _plainly(self, program: _Program, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """The program, launch by launch."""
         trace = program.compilation.trace
-        moving = [tensor.to(mask.device, non_blocking=True) for tensor in trace.moving(batch, mask)]
         self.state = "compiled"
-        return program.named(program.run([*trace.staying(batch), *moving]))
+        return program.named(program.run([*trace.staying(batch), *trace.moving(batch, mask)]))
 
     def _replayed(self, program: _Program, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """The program from its CUDA graph on a GPU where memory holds one; where a graph was captured with a finish, a

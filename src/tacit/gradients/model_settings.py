@@ -6,22 +6,20 @@ nearly all of that is one comparison of a list of objects with the list from the
 
 import contextlib
 import enum
-import functools
 import itertools
 import numbers
 import operator
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch._C._dynamo.guards import TensorGuards
 from torch.nn.modules import module as torch_module
 from torch.utils.weak import WeakIdKeyDictionary
 
 _PLAIN = (int, float, str, numbers.Number, bytes, enum.Enum, slice, range, torch.dtype, torch.device, type(None))
-_STRIDE, _COUNT, _PLACE = Tensor.stride, Tensor.numel, Tensor.get_device
-_TYPE = operator.attrgetter("dtype", "requires_grad")
+_STRIDE, _PLACE = Tensor.stride, Tensor.get_device
+_TYPE = operator.attrgetter("shape", "dtype", "requires_grad")
 _VERSION = operator.attrgetter("_version")
 _OWN = frozenset(vars(nn.Module()))  # what every module has; looked at by itself, or of no consequence
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -98,7 +96,8 @@ class ModelSettings:
         everything = [*self._model.parameters(), *self._model.buffers()]
         tensors = [tensor for tensor in everything if tensor.layout is torch.strided]
         keys = _Keys(self._identities)
-        beside = (*_hooks_of_all(), *_layouts_of(tensors))
+        layouts = _layouts_of(tensors)
+        beside = (*_hooks_of_all(), *layouts)
 
         def number_without(left_out: set[_Place]) -> int:
             return self._number_of((*beside, *(self._described(module, keys, left_out) for module in modules)))
@@ -106,8 +105,7 @@ class ModelSettings:
         number, number_for_probe = number_without(self._notes), number_without(self._notes | self._counts)
         holders = _holders(modules, keys.containers)
         held = list(itertools.chain.from_iterable(holders))
-        same = _same_layouts(tensors)
-        return _Seen(same, keys.tensors, holders, held, keys.versions, number, number_for_probe)
+        return _Seen(tensors, keys.tensors, holders, held, layouts, keys.versions, number, number_for_probe)
 
     def _described(self, module: nn.Module, keys: "_Keys", left_out: set["_Place"]) -> Hashable:
         place = self._identities.number(module)
@@ -128,21 +126,21 @@ class ModelSettings:
 class _Seen(NamedTuple):
     """All modules as they were last seen, what they held, and its number."""
 
-    has_same_layouts: Callable[[], bool]
+    tensors: list[Tensor]
     plain_tensors: list[Tensor]
     holders: list[Iterable[object]]
     held: list[object]
+    layouts: list[Hashable]
     versions: list[int]
     number: int
     number_for_probe: int
 
     def is_still_so(self) -> bool:
-        held = itertools.chain.from_iterable(
-            self.holders
-        )  # both end with what nothing else is, so lengths are compared
+        # Both end with what no module holds, so that lengths are compared as well.
+        held = itertools.chain.from_iterable(self.holders)
         return (
             all(map(operator.is_, held, self.held))
-            and self.has_same_layouts()
+            and _layouts_of(self.tensors) == self.layouts
             and list(map(_VERSION, self.plain_tensors)) == self.versions
         )
 
@@ -238,17 +236,5 @@ def _holders(modules: Sequence[nn.Module], containers: Sequence[Any]) -> list[It
 def _layouts_of(tensors: Sequence[Tensor]) -> list[Hashable]:
     """How tensors lie in memory, for which a program is made, and whether they train: ``model.to()`` and
     ``requires_grad_()`` change that in the tensors that a model has.
-
-    Strides and numbers of elements together, as shapes take longer to ask for.
     """
-    return [*map(_STRIDE, tensors), *map(_COUNT, tensors), *map(_PLACE, tensors), *map(_TYPE, tensors)]
-
-
-def _same_layouts(tensors: Sequence[Tensor]) -> Callable[[], bool]:
-    """Says whether these tensors still have the layouts that they have now, and types, places and training.
-
-    By the guards of torch's own compiler, which look at all of them in one call.
-    """
-    sizes, strides = [list(tensor.shape) for tensor in tensors], [list(tensor.stride()) for tensor in tensors]
-    guards = TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)  # type: ignore[arg-type]
-    return functools.partial(guards.check, *tensors)
+    return [*map(_STRIDE, tensors), *map(_PLACE, tensors), *map(_TYPE, tensors)]

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from tacit.gradients.batches import Index
 from tacit.gradients.kernels import fetch_box_
 
 _ALIGNED = 128  # bytes: wide loads need the beginning of a tensor so, and the kernel that of a box
@@ -18,8 +19,6 @@ _HALF = _UNDER_WAY // 2  # boxes that are waited for together: asking for each t
 _READERS = 132  # programs that fetch a box together: one for each processor of an H100 or H200
 
 Span = tuple[int, int]
-Index = npt.NDArray[np.int64]
-"""Numbers of rows as a sampler gives them: on the host."""
 
 
 class Parcel:
@@ -143,7 +142,7 @@ class _Box:
 
     Attributes:
         label: the number of its parcel, in the box's first word.
-        puts: for each that lies on the host, what puts another one in its place.
+        puts: for each content that lies on the host, what puts another one in its place.
         letter: the place for the letter.
     """
 

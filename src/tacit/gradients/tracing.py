@@ -16,11 +16,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from tacit.clipping import BoundClipping
 from tacit.core.errors import TacitError, UnsupportedError
-from tacit.gradients.batches import Rows, count_examples, leaves, map_leaves
+from tacit.gradients.batches import Index, Rows, count_examples, leaves, map_leaves
 from tacit.gradients.clipped_sum import sum_clipped
 from tacit.gradients.losses import LossFunction, laid_out_like, losses_of, trainable
 from tacit.gradients.open_sums import Results, leave_open
-from tacit.gradients.parcel import Index
 from tacit.gradients.recorder import Recorder, Step
 from tacit.gradients.strategies import Strategies
 from tacit.gradients.tidying import clear_rows_in_place
@@ -69,7 +68,7 @@ class Trace:
         return [batch.index_on(mask.device), mask] if isinstance(batch, Rows) else [*leaves(batch), mask]
 
     def packed(self, batch: Batch, mask: Tensor) -> list[Tensor | Index]:
-        """The same as a `Parcel` takes it, to which the index of rows need not be a tensor."""
+        """The same for a `Parcel`, which takes the index of rows as the array that it is."""
         return [batch.index, mask] if isinstance(batch, Rows) else [*leaves(batch), mask]
 
 

@@ -18,7 +18,6 @@ from tacit.sampling.subset import WORDS
 from tacit.sampling.subset_sampler import SubsetSampler
 
 _BLOCK = 16  # drawn one after another, which is faster than each in its turn: everything for it is at hand
-_LARGEST_BLOCK, _NUMBERS = 64, 2**18  # of lots that compiled code draws, and of records in them: beginning takes time
 _TRIED = 4  # draws of the first block, which is short, since the very first one takes long in any case
 _LONG = 1e-3  # seconds; two threads of Python hinder each other more than a short draw delays a step
 
@@ -53,14 +52,8 @@ def drawn(sampler: Sampler, examples: int, randomness: Randomness, first: int, l
             block = range(step, min(step + (_TRIED if step == first else _BLOCK), last))
             yield from ordinary(block)
             step = block.stop
-        if step == last:
-            return
-        begin = compiling.result()
-        if begin is not None:
-            size = max(1, math.ceil(sampler.expected_batch_size(examples)))
-            yield from _ahead(begin, step, last, block=max(1, min(_LARGEST_BLOCK, _NUMBERS // size)))
-        else:
-            yield from _ahead(lambda steps: pool.submit(ordinary, steps), step, last, block=_BLOCK)
+        if step < last:
+            yield from _ahead(compiling.result() or (lambda steps: pool.submit(ordinary, steps)), step, last)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # a run does not wait for a compiler that it needs no more
 
@@ -98,12 +91,12 @@ def _compiled(sampler: Sampler, examples: int, randomness: Randomness) -> Begin 
     return lambda steps: sampler.begin(steps, examples, randomness, subsets)
 
 
-def _ahead(begin: Begin, first: int, last: int, *, block: int) -> Iterator[Indices]:
-    def steps(start: int) -> range:
-        return range(start, min(start + block, last))
+def _ahead(begin: Begin, first: int, last: int) -> Iterator[Indices]:
+    def block(start: int) -> range:
+        return range(start, min(start + _BLOCK, last))
 
-    coming = begin(steps(first))
-    for start in range(first, last, block):
+    coming = begin(block(first))
+    for start in range(first, last, _BLOCK):
         ready = coming.result()
-        coming = begin(steps(start + block))
+        coming = begin(block(start + _BLOCK))
         yield from ready
