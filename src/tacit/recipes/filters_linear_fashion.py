@@ -32,7 +32,7 @@ _LEVELS: Mapping[float, Level] = {  # learning rates are those for features of l
     1.0: Level(batch_size=16384, steps=200, learning_rate=320.0, preparation_noise=20.0),
     2.0: Level(batch_size=16384, steps=200, learning_rate=640.0, preparation_noise=12.0),
     3.0: Level(batch_size=16384, steps=200, learning_rate=640.0, preparation_noise=10.0),
-    8.0: Level(batch_size=16384, steps=200, learning_rate=640.0, preparation_noise=5.0),
+    8.0: Level(batch_size=16384, steps=200, learning_rate=1280.0, preparation_noise=5.0),
 }
 
 
