@@ -17,8 +17,9 @@ from triton.backends.compiler import GPUTarget
 
 from tacit.core.kernels.chacha_normal import _add_normal_kernel, _add_normals_kernel
 
-MODES = ((80, False), (90, False), (90, True))  # capability, and whether the words are Philox's
 KINDS = (("*fp32", "i32"), ("*bf16", "i64"))
+# Capability, whether the words are Philox's, kinds of tensors, and rows of sums that the kernel for many takes.
+MODES = ((80, False, KINDS[:1], (16,)), (90, False, KINDS, (0, 16)), (90, True, KINDS[:1], (0, 16)))
 
 
 def _assembly(fast: bool, capability: int, pointer: str, count: str) -> str:
@@ -41,11 +42,12 @@ def _compiled(kernel: Any, signature: dict[str, str], capability: int, fast: boo
 
 def main(out_file: str) -> None:
     found = {}
-    for capability, fast in MODES:
+    for capability, fast, kinds, many in MODES:
         mode = " fast" if fast else ""
-        found |= {f"{capability} {' '.join(kind)}{mode}": _assembly(fast, capability, *kind) for kind in KINDS}
-        found[f"{capability} many{mode}"] = _assembly_for_many(fast, capability)
-        found[f"{capability} many rows{mode}"] = _assembly_for_many(fast, capability, rows=16)
+        found |= {f"{capability} {' '.join(kind)}{mode}": _assembly(fast, capability, *kind) for kind in kinds}
+        for rows in many:
+            name = f"{capability} many{' rows' if rows else ''}{mode}"
+            found[name] = _assembly_for_many(fast, capability, rows=rows)
     Path(out_file).write_text(json.dumps(found))
 
 
