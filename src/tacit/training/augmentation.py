@@ -258,14 +258,13 @@ def _affine_places(
     """Where each pixel of `random_affine` comes from, as `grid_sample` takes it."""
     for name, value in (("degrees", degrees), ("shift", shift), ("stretch", stretch), ("shear", shear)):
         check_non_negative(name, value)
-    angle = _uniform(images, generator, (-math.radians(degrees), math.radians(degrees)))
-    slant = _uniform(images, generator, (-shear, shear))
-    reach = math.log1p(stretch)
-    wide, high = (_uniform(images, generator, (-reach, reach)).exp() for _ in range(2))
-    right, down = (_uniform(images, generator, (-2 * shift, 2 * shift)) for _ in range(2))
+    drawn = images.new_empty(6, len(images)).uniform_(-1.0, 1.0, generator=generator)  # few and long calls
+    angle, slant = drawn[0] * math.radians(degrees), drawn[1] * shear
+    wide, high = (drawn[2:4] * math.log1p(stretch)).exp()
+    right, down = drawn[4:6] * (2 * shift)
     cos, sin = angle.cos(), angle.sin()
-    rows = [[cos * wide, (slant * cos - sin) * high, right], [sin * wide, (slant * sin + cos) * high, down]]
-    matrices = torch.stack([torch.stack(row, dim=1) for row in rows], dim=1)
+    entries = [cos * wide, (slant * cos - sin) * high, right, sin * wide, (slant * sin + cos) * high, down]
+    matrices = torch.stack(entries, dim=1).view(-1, 2, 3)
     return F.affine_grid(matrices, list(images.shape), align_corners=False)
 
 
@@ -285,8 +284,8 @@ def _uniform(images: Tensor, generator: Generator, bounds: Range) -> Tensor:
     """One number for each image."""
     low, high = bounds
     dtype = images.dtype if images.is_floating_point() else torch.float32
-    drawn = torch.rand(len(images), generator=generator, device=images.device, dtype=dtype)
-    return low + (high - low) * drawn
+    numbers = torch.empty(len(images), device=images.device, dtype=dtype)
+    return numbers.uniform_(low, high, generator=generator)
 
 
 def _chosen(images: Tensor, generator: Generator, probability: float) -> Tensor:

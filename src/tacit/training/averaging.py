@@ -29,8 +29,7 @@ class WeightAverage:
         """Takes the model's present weights into the average."""
         decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
         self.steps += 1
-        for average, own in zip(self.weights.values(), self._averaged(model), strict=True):
-            average.lerp_(own.detach(), 1 - decay)
+        torch._foreach_lerp_(list(self.weights.values()), self._averaged(model), 1 - decay)
 
     @torch.no_grad()
     def copy_to(self, model: nn.Module) -> None:

@@ -13,6 +13,7 @@ from tacit.training.augmentation import random_affine, random_elastic, random_er
 from tacit.training.averaging import WeightAverage
 
 Progress = Callable[[float], None]
+_FUSED = {"cpu", "cuda"}  # devices on which one call updates all weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +108,8 @@ def descend(
         learning_rate: at the start.
         progress: is told the share that is done.
     """
-    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
+    fused = next(model.parameters()).device.type in _FUSED
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, fused=fused)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     model.train()
     for step in range(steps):
