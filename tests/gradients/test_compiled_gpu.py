@@ -28,3 +28,19 @@ def test_a_step_is_compiled_by_another_process_while_eager_ones_go_on(monkeypatc
         check_equal(grad(x, y), expected, tolerance=1e-3)
     assert grad.compilation == "compiled, in one CUDA graph"
     assert counters["inductor"]["fxgraph_cache_hit"] == 1
+
+
+def test_who_waits_for_a_program_that_another_process_has_compiled_finds_it_too(monkeypatch, tmp_path):
+    """As a second model of the same kind does, after one that was trained while its step was compiled."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    x, y = (part.cuda() for part in images())
+    for wait in (False, True):
+        counters.clear()
+        grad = clipped_grad(a_network().cuda(), cross_entropy, clipping=Flat(BOUND), engine="bookkeeping")
+        grad.start_compiling(wait=wait)
+        grad(x, y)
+        wait_for_compiler()
+        grad(x, y)
+        assert grad.compilation.startswith("compiled")
+        assert counters["inductor"]["fxgraph_cache_hit"] == 1
+        assert counters["inductor"]["fxgraph_cache_miss"] == 0

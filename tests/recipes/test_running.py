@@ -18,7 +18,7 @@ from tacit.recipes.conditions import FEATURES, TRAINING
 from tacit.recipes.holding_out import hold_out
 from tacit.recipes.measuring import measure
 from tacit.recipes.sweeping import find_subject, read_axes, run_sweep
-from tacit.training import PrincipalComponents
+from tacit.training import PrincipalComponents, fit
 from tacit.training import preparation as preparation_room
 from tacit.training.preparation import Centring
 
@@ -67,6 +67,19 @@ def test_every_model_has_noise_of_its_own(monkeypatch):
     measure(configure(Knobs(steps=2)), Conditions(seeds=3), quiet)
     assert [(arguments, options) for arguments, options, _ in made] == [((), {})] * 3
     assert len({source.noise_key(0) for _, _, source in made}) == 3
+
+
+@pytest.mark.parametrize(("seconds", "asked"), [(0.0, [None, None, None]), (1.5, [None, True, True])])
+def test_seeds_after_one_whose_step_was_compiled_are_compiled_at_once(monkeypatch, seconds, asked):
+    seen = []
+
+    def noting(*arguments, execution, **options):
+        seen.append(execution.compile)
+        return dataclasses.replace(fit(*arguments, execution=execution, **options), compile_seconds=seconds)
+
+    monkeypatch.setattr("tacit.recipes.measuring.fit", noting)
+    measure(configure(Knobs(steps=2)), Conditions(seeds=3), quiet)
+    assert seen == asked
 
 
 def test_epsilon_is_that_of_the_plan_with_its_preparation():

@@ -222,7 +222,9 @@ class Compilation:
         self._program: Program | None = None
         self._inputs, self._wait = list(inputs), wait
         self._on_gpu = inputs[0].is_cuda
-        self._apart = can_compile_apart(trace.graph, inputs[0].device) and not (wait and self._on_gpu)
+        known = can_compile_apart(trace.graph, inputs[0].device)
+        self._apart = known and not (wait and self._on_gpu)
+        self._read_back = known and self._on_gpu  # so that torch's cache knows what another process has compiled
         self._start()
         if wait and not self.ready:
             self.try_again()
@@ -237,17 +239,17 @@ class Compilation:
         return self._program
 
     def try_again(self) -> bool:
-        """Starts once more within this process, after a failure apart; whether it did."""
-        if not self._apart:
+        """Starts once more within this process, from the graph as it was traced; whether there was another way left."""
+        if not (self._apart or self._read_back):
             return False
-        self._apart, self.failure = False, None
+        self._apart, self._read_back, self.failure = False, False, None
         self._start()
         return True
 
     def _start(self) -> None:
         if self._on_gpu or not self._apart:
             _prepare_inductor()  # here: whoever calls modules is not to meet its tracer
-        cached = self._cached_job() if self._on_gpu and self._apart else None
+        cached = self._cached_job() if self._read_back else None
         if self._wait:
             self._run(cached)  # by this thread: another one would have cuBLAS keep a workspace for it
         else:
@@ -258,7 +260,7 @@ class Compilation:
             with _ONE_AT_A_TIME:
                 return CachedJob.of(_job(self.trace, self._inputs))
         except Exception:  # what cannot be written cannot go to another process
-            self._apart = False
+            self._apart = self._read_back = False
             return None
 
     def _run(self, cached: CachedJob | None) -> None:
@@ -274,5 +276,6 @@ class Compilation:
     def _compile(self, cached: CachedJob | None) -> Program:
         if cached is None:
             return compile_graph(self.trace, self._inputs, apart=self._apart)
-        cached.prepare()
+        if self._apart:
+            cached.prepare()
         return _compile_within(cached.job)

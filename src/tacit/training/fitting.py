@@ -35,12 +35,14 @@ class FitResult:
         stretches: how many that were; after Ctrl-C in the middle of a step it counts, though its update is missing.
             One number, unless steps were drawn again after a crash: each stretch then is a run of its own.
         engine: which engine computed the gradients, and why.
+        compile_seconds: how long its step took to compile; 0 where all steps were eager.
     """
 
     model: nn.Module
     statement: Statement
     stretches: tuple[int, ...]
     engine: str
+    compile_seconds: float
 
     @property
     def steps(self) -> int:
@@ -166,4 +168,4 @@ def _repeatable(execution: Execution, model: nn.Module) -> Execution:
 def _result(private: Private, average: WeightAverage | None) -> FitResult:
     if average is not None:
         average.copy_to(private.model)
-    return FitResult(private.model, private.statement(), private.stretches(), private.engine)
+    return FitResult(private.model, private.statement(), private.stretches(), private.engine, private.compile_seconds)

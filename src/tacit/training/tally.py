@@ -69,4 +69,4 @@ class Tally:
             statement = dataclasses.replace(
                 statement, epsilon=whole.epsilon, mechanism=whole.mechanism, caveats=caveats
             )
-        return FitResult(private.model, statement, stretches, private.engine)
+        return FitResult(private.model, statement, stretches, private.engine, private.compile_seconds)
