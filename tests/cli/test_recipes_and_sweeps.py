@@ -1,9 +1,13 @@
 """``tacit recipe`` and ``tacit sweep`` through the entry point."""
 
+import itertools
 import json
 
 import pytest
 from command_line import refusal, run_tacit
+
+from tacit.recipes import find_subject
+from tacit.recipes.measuring import train_model
 
 
 def run_json(*arguments, **options):
@@ -124,3 +128,20 @@ def test_a_folder_that_cannot_be_written_is_refused_before_training(arguments, t
 def test_a_sweep_that_is_refused_leaves_no_folder(tmp_path):
     refusal("sweep", "digits", "--over", "clip=-1", "--out", "deep/results", cwd=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_writes_the_result_of_the_seeds_that_had_ended(tmp_path, monkeypatch):
+    models = itertools.count()
+
+    def stopped_in_the_second(*arguments, **options):
+        if next(models) == 1:
+            raise KeyboardInterrupt
+        return train_model(*arguments, **options)
+
+    monkeypatch.setattr("tacit.recipes.measuring.train_model", stopped_in_the_second)
+    monkeypatch.setattr("tacit.recipes.find_recipe", find_subject)  # a data set that comes with tacit
+    done = run_tacit("recipe", "run", "digits", "--seeds", "3", "--out", str(tmp_path), "--json")
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.strip().endswith("tacit: interrupted after 1 of 3 seeds, which the result is of")
+    (written,) = tmp_path.glob("*.json")
+    assert json.loads(written.read_text())["seeds"] == json.loads(done.stdout)["seeds"] == 1

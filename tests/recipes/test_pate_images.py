@@ -1,6 +1,7 @@
 """PATE's published runs again, on small data of the same form."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from tacit.models.norm_cnn import norm_cnn
 from tacit.pate import settings
 from tacit.pate.experiment import run_pate
 from tacit.pate.students import Perceptron, RunningTargets, SelfTraining, StudentEnsemble
-from tacit.recipes import RECIPES, pate_images, run_recipe
+from tacit.recipes import RECIPES, SeedsInterrupted, pate_images, run_recipe
 from tacit.recipes.conditions import Conditions
 
 
@@ -123,6 +124,21 @@ def test_either_part_of_the_test_split_is_public(small_svhn, hasty_student, monk
     changes = {"queries": "5", "teachers": "6", "gamma": "1", "public": public}
     assert run_recipe(RECIPES["pate2017-svhn"], changes, Conditions(), quiet)["knobs"]["public"] == public
     assert set(seen[0].truth) == ({0} if public == "first" else {1})
+
+
+def test_ctrl_c_leaves_the_result_of_the_seeds_that_had_ended(hasty_student, monkeypatch):
+    runs = itertools.count()
+
+    def stopped_in_the_second(*arguments, **options):
+        if next(runs) == 1:
+            raise KeyboardInterrupt
+        return run_pate(*arguments, **options)
+
+    monkeypatch.setattr(pate_images, "run_pate", stopped_in_the_second)
+    with pytest.raises(SeedsInterrupted, match="interrupted after 1 of 3 seeds") as stopped:
+        run_recipe(RECIPES["pate2017-svhn"], {"queries": "4", "teachers": "4"}, Conditions(seeds=3), quiet)
+    result = stopped.value.found
+    assert (result["name"], result["seeds"], len(result["accuracies"])) == ("pate2017-svhn", 1, 1)
 
 
 def test_fashion_stands_beside_the_digits():

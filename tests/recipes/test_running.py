@@ -1,6 +1,7 @@
 """Running recipes and sweeps: what is measured, on what, and what it says it cost."""
 
 import dataclasses
+import itertools
 import json
 
 import numpy as np
@@ -13,10 +14,10 @@ from tacit.core.errors import InputError
 from tacit.core.plain import to_json
 from tacit.core.randomness import Randomness
 from tacit.datasets import load
-from tacit.recipes import Conditions, find_recipe, run_recipe
+from tacit.recipes import Conditions, SeedsInterrupted, find_recipe, run_recipe
 from tacit.recipes.conditions import FEATURES, TRAINING
 from tacit.recipes.holding_out import hold_out
-from tacit.recipes.measuring import measure
+from tacit.recipes.measuring import measure, train_model
 from tacit.recipes.sweeping import find_subject, read_axes, run_sweep
 from tacit.training import PrincipalComponents, fit
 from tacit.training import preparation as preparation_room
@@ -80,6 +81,39 @@ def test_seeds_after_one_whose_step_was_compiled_are_compiled_at_once(monkeypatc
     monkeypatch.setattr("tacit.recipes.measuring.fit", noting)
     measure(configure(Knobs(steps=2)), Conditions(seeds=3), quiet)
     assert seen == asked
+
+
+def interrupted_in(seed):
+    """Training as it is, up to Ctrl-C in this seed."""
+    models = itertools.count()
+
+    def training(*arguments, **options):
+        if next(models) == seed:
+            raise KeyboardInterrupt
+        return train_model(*arguments, **options)
+
+    return training
+
+
+def test_ctrl_c_leaves_the_result_of_the_seeds_that_had_ended(monkeypatch):
+    monkeypatch.setattr("tacit.recipes.measuring.train_model", interrupted_in(2))
+    with pytest.raises(SeedsInterrupted, match="interrupted after 2 of 4 seeds") as stopped:
+        run_recipe(SMALL, {}, Conditions(seeds=4), quiet)
+    result = stopped.value.found
+    monkeypatch.undo()
+    whole = run_recipe(SMALL, {}, Conditions(seeds=2), quiet)
+    assert result.keys() == whole.keys()
+    assert (result["seeds"], len(result["accuracies"])) == (2, 2)
+    assert result["measured"] == pytest.approx(np.mean(result["accuracies"]))
+    assert {point["seed"] for point in result["history"]} == {0, 1}
+    json.loads(to_json(result))
+
+
+def test_ctrl_c_in_the_first_seed_leaves_nothing(monkeypatch):
+    monkeypatch.setattr("tacit.recipes.measuring.train_model", interrupted_in(0))
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        run_recipe(SMALL, {}, Conditions(seeds=4), quiet)
+    assert not isinstance(stopped.value, SeedsInterrupted)
 
 
 def test_epsilon_is_that_of_the_plan_with_its_preparation():

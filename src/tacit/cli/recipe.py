@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tacit.cli.console import Json, err, out, print_json, training_bar
+from tacit.cli.console import Interrupted, Json, err, out, print_json, training_bar
 from tacit.cli.devices import Device, find_device
 
 if TYPE_CHECKING:
@@ -74,15 +74,22 @@ def run(
     out_folder: Out = None,
     json: Json = False,
 ) -> None:
-    """Trains a recipe's models and compares with the published figure."""
-    from tacit.recipes import find_recipe, folder_for_result, run_recipe, split_settings, write_result
+    """Trains a recipe's models and compares with the published figure.
+
+    Ctrl-C leaves the result of the seeds that had ended.
+    """
+    from tacit.recipes import SeedsInterrupted, find_recipe, folder_for_result, run_recipe, split_settings, write_result
 
     recipe, changes = find_recipe(name), split_settings("--set", settings or [])
     recipe.check(changes)
     conditions = conditions_for(seeds, held_out, device, jobs)
+    stopped: SeedsInterrupted | None = None
     with folder_for_result(out_folder):
         with training_bar(seeds) as move:
-            result = run_recipe(recipe, changes, conditions, move)
+            try:
+                result = run_recipe(recipe, changes, conditions, move)
+            except SeedsInterrupted as interruption:
+                stopped, result = interruption, interruption.found
         if out_folder is not None:
             words = [*recipe.words_for(changes), *(["held-out"] if held_out else [])]
             err.print(str(write_result(result, out_folder, words)), markup=False)
@@ -90,6 +97,8 @@ def run(
         print_json(result)
     else:
         _show(result)
+    if stopped is not None:
+        raise Interrupted(f"{stopped}, which the result is of")
 
 
 @app.command()

@@ -4,6 +4,7 @@ from tacit.recipes.catalogue import RECIPES as RECIPES
 from tacit.recipes.catalogue import find_recipe as find_recipe
 from tacit.recipes.catalogue import published_figures as published_figures
 from tacit.recipes.conditions import Conditions as Conditions
+from tacit.recipes.interrupting import SeedsInterrupted as SeedsInterrupted
 from tacit.recipes.knobs import split_settings as split_settings
 from tacit.recipes.private_sweep import Selection as Selection
 from tacit.recipes.private_sweep import run_private_sweep as run_private_sweep

@@ -15,6 +15,7 @@ from tacit.datasets import DataSet, Split
 from tacit.plan import DPSGD
 from tacit.recipes.conditions import FEATURES, PUBLIC, TRAINING, Conditions, Progress
 from tacit.recipes.holding_out import hold_out
+from tacit.recipes.interrupting import keeping_seeds
 from tacit.recipes.phases import Phase, phases
 from tacit.recipes.plain import fit_plainly, prepare_plainly
 from tacit.recipes.recipe import Configuration
@@ -43,6 +44,16 @@ class Outcome:
     engine: str
     measured_on: str
     public_start: dict[str, Any] | None
+
+    def with_seed(self, accuracy: float, seconds: float, points: list[dict[str, Any]], engine: str) -> "Outcome":
+        """This and what one more seed gave."""
+        return dataclasses.replace(
+            self,
+            accuracies=[*self.accuracies, accuracy],
+            seconds=[*self.seconds, seconds],
+            history=[*self.history, *points],
+            engine=engine,
+        )
 
     @property
     def mean(self) -> float:
@@ -79,6 +90,9 @@ def measure(
     """Trains and tests one configuration over all seeds; each seed takes noise of its own from the system.
 
     Seeds are counted from ``first_seed``, so that several processes may share them.
+
+    Raises:
+        SeedsInterrupted: Ctrl-C after the first seed had ended; with the outcome of those that had.
     """
     start = configuration.make_start(conditions.device, lambda done, steps: progress(0, done, steps, 0.0, PUBLIC))
     data = configuration.load(conditions.device, lambda done, inputs: progress(0, done, inputs, 0.0, FEATURES))
@@ -89,21 +103,20 @@ def measure(
     if plan is None and conditions.account is not None:
         raise InputError("account: no budget pays for training without noise. Leave it out, or take a private setting.")
     curve = _curve(plan, steps, conditions.points)
-    accuracies, seconds, history, engine = [], [], [], ""
-    for seed in range(first_seed, first_seed + conditions.seeds):
-        started = time.perf_counter()
-        trained = train_model(configuration, data, plan, seed, conditions, curve, progress)
-        accuracies.append(evaluate(trained.model, trained.seen(data.test), data.task))
-        seconds.append(time.perf_counter() - started)
-        history += [
-            *trained.points,
-            _point(seed, steps, steps * configuration.batch_size / examples, curve, accuracies[-1]),
-        ]
-        engine = trained.engine
-        if trained.compiled:  # the next seed has the program in seconds, and need not wait until it pays
-            conditions = _compiling_at_once(conditions)
     measured_on = f"{len(data.test)} held-out training examples" if conditions.held_out else "test set"
-    return Outcome(plan, steps, accuracies, seconds, history, engine, measured_on, start)
+    outcome = Outcome(plan, steps, [], [], [], "", measured_on, start)
+    with keeping_seeds(conditions.seeds, lambda: len(outcome.accuracies), lambda: outcome):
+        for seed in range(first_seed, first_seed + conditions.seeds):
+            started = time.perf_counter()
+            trained = train_model(configuration, data, plan, seed, conditions, curve, progress)
+            accuracy = evaluate(trained.model, trained.seen(data.test), data.task)
+            last = _point(seed, steps, steps * configuration.batch_size / examples, curve, accuracy)
+            outcome = outcome.with_seed(
+                accuracy, time.perf_counter() - started, [*trained.points, last], trained.engine
+            )
+            if trained.compiled:  # the next seed has the program in seconds, and need not wait until it pays
+                conditions = _compiling_at_once(conditions)
+    return outcome
 
 
 def train_model(

@@ -23,6 +23,7 @@ from tacit.pate.record import pate_statement
 from tacit.pate.settings import ENSEMBLE, Choices, pate_settings
 from tacit.recipes.conditions import TRAINING, Conditions, Progress, provenance
 from tacit.recipes.holding_out import hold_out
+from tacit.recipes.interrupting import keeping_seeds
 from tacit.recipes.knob_rules import check_unchanged
 from tacit.recipes.recipe import DELTA, Published, Recipe
 
@@ -73,14 +74,19 @@ def run(
     choices = Choices(aggregator=aggregator, **dataclasses.asdict(knobs))  # refuses before anything is loaded
     data = load(dataset)
     data = (hold_out(data) if conditions.held_out else data).to(conditions.device)
-    results = []
-    for seed in range(conditions.seeds):
-        plan = pate_settings(data, dataclasses.replace(choices, seed=seed))
-        terms = terms_for(plan, conditions.account, run=f"{aggregator} on {dataset}, seed {seed}")
-        tell = functools.partial(_tell, progress, seed)
-        results.append(run_pate(data, plan, Randomness(), terms=terms, progress=tell))
+    plans = [pate_settings(data, dataclasses.replace(choices, seed=seed)) for seed in range(conditions.seeds)]
     figure = next((one for one in published if one.note == f"{knobs.queries} queries"), None)
-    return _summary(results, plan, figure, conditions)
+    results: list[PateResult] = []
+
+    def summary() -> dict[str, Any]:
+        return _summary(results, plans[0], figure, dataclasses.replace(conditions, seeds=len(results)))
+
+    with keeping_seeds(conditions.seeds, lambda: len(results), summary):
+        for seed, plan in enumerate(plans):
+            terms = terms_for(plan, conditions.account, run=f"{aggregator} on {dataset}, seed {seed}")
+            tell = functools.partial(_tell, progress, seed)
+            results.append(run_pate(data, plan, Randomness(), terms=terms, progress=tell))
+    return summary()
 
 
 def _summary(results: list[PateResult], plan: Pate, figure: Published | None, conditions: Conditions) -> dict[str, Any]:
