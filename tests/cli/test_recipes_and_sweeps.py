@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from unittest import mock
 
 import pytest
 from command_line import refusal, run_tacit
@@ -145,3 +146,10 @@ def test_ctrl_c_writes_the_result_of_the_seeds_that_had_ended(tmp_path, monkeypa
     assert done.stderr.strip().endswith("tacit: interrupted after 1 of 3 seeds, which the result is of")
     (written,) = tmp_path.glob("*.json")
     assert json.loads(written.read_text())["seeds"] == json.loads(done.stdout)["seeds"] == 1
+
+
+def test_ctrl_c_with_nothing_to_keep_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr("tacit.recipes.measuring.train_model", mock.Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr("tacit.recipes.find_recipe", find_subject)
+    assert refusal("recipe", "run", "digits", "--out", str(tmp_path), status=130) == "tacit: interrupted"
+    assert not list(tmp_path.iterdir())

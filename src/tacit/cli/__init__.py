@@ -54,6 +54,7 @@ app.add_typer(bench.app, name="bench", help="tacit beside plain training and its
 # The class of all usage errors; typer exports its subclass alone, and brings its own click along or not by version.
 _UsageError: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
+_INTERRUPTED = 130  # exit status
 _FIRST_STEPS = """\
 [bold]tacit[/bold] trains models that provably keep what they learned about any one person unsaid.
 
@@ -98,13 +99,15 @@ def _run() -> int:
         # A group without a command has shown its help, and has no message beside it.
         return _stop(_usage_line(error), 2) if error.format_message() else 2
     except Interrupted as stopped:
-        return _stop(str(stopped), 130)
+        return _stop(str(stopped), _INTERRUPTED)
     except BudgetExceededError as error:
         return _stop(str(error), 3)
     except TacitError as error:
         return _stop(str(error), 2)
     except (KeyboardInterrupt, typer.Abort):
-        return _stop("interrupted", 130)
+        return _stop("interrupted", _INTERRUPTED)
+    if status == _INTERRUPTED:  # which typer makes of Ctrl-C
+        return _stop("interrupted", _INTERRUPTED)
     return status if isinstance(status, int) else 0
 
 
