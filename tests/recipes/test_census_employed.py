@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from tacit.core.errors import InputError
+from tacit.core.errors import BudgetExceededError, InputError
 from tacit.core.plain import to_json
+from tacit.core.privacy import Budget
+from tacit.ledger import Ledger
 from tacit.recipes import RECIPES, Conditions, census_employed, run_recipe
 
 LINEAR, NETWORK = RECIPES["census-employed-linear"], RECIPES["census-employed-network"]
@@ -65,6 +67,17 @@ def test_a_run_says_what_it_guarantees_and_what_stands_beside_it(recipe, setting
     assert result["beside"]["its AUC"] > 0.75
     assert len(result["history"]) == 2 * 20
     assert result["history"][-1]["accuracy"] == result["accuracies"][-1]
+
+
+def test_every_seed_is_charged_to_the_account_and_no_figure_is_without_privacy(tmp_path):
+    book = Ledger.create(tmp_path / "book.sqlite", dataset="pums", budget=Budget(20.0, 1e-4))
+    result = run_recipe(LINEAR, SMALL, Conditions(seeds=2, account=book.account("pums")), quiet)
+    assert [entry.steps_drawn for entry in book.account("pums").entries()] == [20, 20]
+    assert set(result["beside"]) == {"AUC"}
+    with pytest.raises(InputError, match="held_out: its accuracies are figures on private examples"):
+        run_recipe(LINEAR, SMALL, Conditions(held_out=True, account=book.account("pums")), quiet)
+    with pytest.raises(BudgetExceededError):
+        run_recipe(LINEAR, {**SMALL, "epsilon": "30"}, Conditions(account=book.account("pums")), quiet)
 
 
 def test_the_area_under_the_curve_is_the_chance_that_a_pair_is_in_order():

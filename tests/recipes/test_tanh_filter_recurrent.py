@@ -7,7 +7,9 @@ import torch
 
 from tacit.core.errors import InputError
 from tacit.core.plain import to_json
+from tacit.core.privacy import Budget
 from tacit.datasets.adding import adding
+from tacit.ledger import Ledger
 from tacit.models import SequenceReader
 from tacit.recipes import RECIPES, Conditions, run_recipe
 from tacit.recipes.sweeping import read_axes, run_sweep
@@ -39,6 +41,15 @@ def test_every_setting_runs_and_says_what_it_guarantees(setting):
     else:
         assert result["epsilon"] is None
         assert "No guarantee" in result["statement"]
+
+
+def test_an_account_pays_for_what_is_private_and_for_nothing_else(tmp_path):
+    book = Ledger.create(tmp_path / "book.sqlite", dataset="adding", budget=Budget(20.0, 1e-4))
+    conditions = Conditions(seeds=2, account=book.account("adding"))
+    run_recipe(RECIPE, {**SMALL, "setting": "private"}, conditions, quiet)
+    assert [entry.steps_drawn for entry in book.account("adding").entries()] == [20, 20]
+    with pytest.raises(InputError, match="no budget pays"):
+        run_recipe(RECIPE, {**SMALL, "setting": "plain"}, conditions, quiet)
 
 
 def test_plain_training_explodes_where_the_filter_does_not():

@@ -51,6 +51,19 @@ class Conditions:
             )
 
 
+def check_payable(conditions: Conditions, *, private: bool = True) -> None:
+    """Refuses an account for figures that it cannot pay for: they would be released without noise."""
+    if conditions.account is None:
+        return
+    if not private:
+        raise InputError("account: no budget pays for training without noise. Leave it out, or take a private setting.")
+    if conditions.held_out:
+        raise InputError(
+            "held_out: its accuracies are figures on private examples without noise, which no budget pays for. Leave "
+            "out --held-out to measure on the test set, or choose with --private."
+        )
+
+
 def provenance(conditions: Conditions) -> dict[str, Any]:
     """Where a figure comes from."""
     return {

@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from tacit.core.errors import InputError
 from tacit.core.randomness import Randomness
 from tacit.datasets import DataSet, Split
 from tacit.plan import DPSGD
-from tacit.recipes.conditions import FEATURES, PUBLIC, TRAINING, Conditions, Progress
+from tacit.recipes.conditions import FEATURES, PUBLIC, TRAINING, Conditions, Progress, check_payable
 from tacit.recipes.holding_out import hold_out
 from tacit.recipes.interrupting import keeping_seeds
 from tacit.recipes.phases import Phase, phases
@@ -100,8 +99,7 @@ def measure(
         data = hold_out(data)
     examples = len(data.train)
     plan, steps = configuration.plan(examples) if configuration.private else None, configuration.steps_for(examples)
-    if plan is None and conditions.account is not None:
-        raise InputError("account: no budget pays for training without noise. Leave it out, or take a private setting.")
+    check_payable(conditions, private=plan is not None)
     curve = _curve(plan, steps, conditions.points)
     measured_on = f"{len(data.test)} held-out training examples" if conditions.held_out else "test set"
     outcome = Outcome(plan, steps, [], [], [], "", measured_on, start)

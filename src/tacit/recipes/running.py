@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tacit.core.errors import InputError
-from tacit.recipes.conditions import Conditions, Progress, provenance
+from tacit.recipes.conditions import Conditions, Progress, check_payable, provenance
 from tacit.recipes.guarantee import guarantee_facts
 from tacit.recipes.interrupting import SeedsInterrupted
 from tacit.recipes.knob_rules import shown_knobs
@@ -30,6 +30,7 @@ def run_recipe(recipe: Recipe, settings: Mapping[str, str], conditions: Conditio
     Raises:
         SeedsInterrupted: Ctrl-C after some seeds; with the result of these, which says how many they are.
     """
+    check_payable(conditions)
     knobs = recipe.with_settings(settings)
     facts = {"name": recipe.name, "method": recipe.method, "source": recipe.source}
     if recipe.run is None:

@@ -13,7 +13,7 @@ from tacit.core.validation import check_count
 from tacit.datasets import CATALOGUE, load
 from tacit.plan import DPSGD
 from tacit.recipes.catalogue import RECIPES
-from tacit.recipes.conditions import Conditions, Progress, provenance
+from tacit.recipes.conditions import Conditions, Progress, check_payable, provenance
 from tacit.recipes.holding_out import examples_left
 from tacit.recipes.knob_rules import check_lot
 from tacit.recipes.knobs import split_setting
@@ -173,11 +173,7 @@ def _require(configurations: Sequence[Configuration], examples: int, conditions:
     account = conditions.account
     if account is None:
         return
-    if conditions.held_out:
-        raise InputError(
-            "held_out: its accuracies are figures on private examples without noise, which no budget pays for. Leave "
-            "out --held-out to measure on the test set, or choose with --private."
-        )
+    check_payable(conditions)
     plans = [configuration.plan(examples) for configuration in configurations]
     everything = ComposedDpEvent([plan.event() for plan in plans for _ in range(conditions.seeds)])
     account.require(everything, neighbours=plans[0].neighbours, unit=plans[0].unit)

@@ -29,7 +29,7 @@ from tacit.datasets import DataSet
 from tacit.datasets.adding import adding
 from tacit.models import SequenceReader
 from tacit.plan import DPSGD
-from tacit.recipes.conditions import TRAINING, Conditions, Progress, provenance
+from tacit.recipes.conditions import TRAINING, Conditions, Progress, check_payable, provenance
 from tacit.recipes.guarantee import guarantee_facts
 from tacit.recipes.holding_out import hold_out
 from tacit.recipes.knob_rules import check_knobs, check_lot, check_unchanged
@@ -120,6 +120,7 @@ def run(knobs: Knobs, conditions: Conditions, progress: Progress) -> dict[str, A
     if conditions.held_out:
         data = hold_out(data)
     plan = _plan(knobs, way, len(data.train)) if knobs.private else None
+    check_payable(conditions, private=plan is not None)
     scores, seconds, history = [], [], []
     for seed in range(conditions.seeds):
         started = time.perf_counter()
@@ -139,7 +140,7 @@ def run(knobs: Knobs, conditions: Conditions, progress: Progress) -> dict[str, A
                 callbacks=[watch],
             )
         else:
-            _train_privately(model, data, way, plan, conditions, watch)
+            _train_privately(model, data, way, plan, conditions, watch, f"{RECIPE.name}, seed {seed}")
         history += watch.points
         scores.append(explained(model, data))
         seconds.append(time.perf_counter() - started)
@@ -204,7 +205,7 @@ def _optimizer(model: nn.Module, way: _Way) -> torch.optim.Optimizer:
 
 
 def _train_privately(
-    model: nn.Module, data: DataSet, way: _Way, plan: DPSGD, conditions: Conditions, watch: _Watch
+    model: nn.Module, data: DataSet, way: _Way, plan: DPSGD, conditions: Conditions, watch: _Watch, run: str
 ) -> None:
     fit(
         model,
@@ -212,6 +213,8 @@ def _train_privately(
         data.train,
         plan,
         optimizer=_optimizer(model, way),
+        account=conditions.account,
+        run=run,
         execution=conditions.execution,
         callbacks=[watch],
     )
