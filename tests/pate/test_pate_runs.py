@@ -22,9 +22,10 @@ from tacit.pate.account import data_dependent_epsilon, data_independent_epsilon,
 from tacit.pate.aggregation import ConfidentGNMax, GNMax, LNMax
 from tacit.pate.answering import Answers, Round, Terms, event_of
 from tacit.pate.calibration import calibrated_knn
-from tacit.pate.experiment import STAGES, run_pate, terms_for
+from tacit.pate.experiment import STAGES, run_pate
 from tacit.pate.interactive import Interaction
 from tacit.pate.neighbours import PrivateKNN
+from tacit.pate.paying import require_runs, terms_for
 from tacit.pate.plan import Pate
 from tacit.pate.publishing import Publication
 from tacit.pate.record import private_record, public_record
@@ -376,6 +377,25 @@ def test_a_published_epsilon_that_does_not_fit_costs_nothing(tmp_path):
     with pytest.raises(BudgetExceededError):
         run_pate(clouds(), plan, Randomness(), terms=terms_for(plan, account))
     assert account.spent() == 0
+
+
+def test_several_runs_are_asked_for_with_all_of_their_questions_and_what_they_publish(tmp_path):
+    plan, relation = pate(aggregator=GNMax(2.0)), Neighbours.REPLACE_ONE
+    answers = epsilon(event_of(plan.aggregator, relation, 40, 40), 1e-5, neighbours=relation)
+    account = book_with(tmp_path, 1.001 * answers).account("clouds")
+    require_runs([plan], account)
+    require_runs([plan, plan], None)
+    for more in (
+        [plan, plan],
+        [pate(aggregator=GNMax(2.0), queries=41)],
+        [pate(aggregator=GNMax(2.0), publish_epsilon=True)],
+    ):
+        with pytest.raises(BudgetExceededError):
+            require_runs(more, account)
+    assert not account.entries()
+    wrong = Ledger.create(tmp_path / "wrong.sqlite", dataset="clouds", budget=None, neighbours=Neighbours.ADD_REMOVE)
+    with pytest.raises(InputError, match="neighbours='add-remove'"):
+        require_runs([plan], wrong.account("clouds"))
 
 
 def test_a_statement_speaks_of_the_published_epsilon_too():

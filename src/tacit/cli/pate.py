@@ -91,8 +91,9 @@ def pate(  # noqa: PLR0913 - one parameter for each option
     from tacit.core.randomness import Randomness
     from tacit.datasets import load
     from tacit.ledger import Ledger
-    from tacit.pate.experiment import STAGES, run_pate, terms_for
+    from tacit.pate.experiment import STAGES, run_pate
     from tacit.pate.partition import read_owners
+    from tacit.pate.paying import terms_for
     from tacit.pate.settings import Choices, pate_settings
     from tacit.training.run_folder import RunFolder
 

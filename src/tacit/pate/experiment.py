@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from dp_accounting import ComposedDpEvent
 from torch import nn
 
 from tacit.accounting.pate import PrivateEpsilon, ReleasedEpsilon
@@ -16,11 +15,12 @@ from tacit.core.privacy import Neighbours
 from tacit.core.randomness import Randomness
 from tacit.core.validation import check_open_unit
 from tacit.datasets import DataSet, Split, with_features
-from tacit.ledger import Account, unlimited
+from tacit.ledger import unlimited
 from tacit.models import PublicMap
 from tacit.pate.account import data_dependent_epsilon, data_independent_epsilon
-from tacit.pate.answering import Answers, Round, Terms, event_of
+from tacit.pate.answering import Answers, Round, Terms
 from tacit.pate.interactive import converse, lesson_of
+from tacit.pate.paying import check_terms, terms_for
 from tacit.pate.plan import Pate
 from tacit.pate.public_features import PublicFeatures
 from tacit.pate.publishing import Publication
@@ -121,7 +121,7 @@ def run_pate(
     tell = progress or (lambda _doing, _share: None)
     terms = terms or terms_for(pate)
     publication = Publication.planned(pate.asking, pate.delta) if pate.publish_epsilon else None
-    _check_terms(terms, pate, publication)
+    check_terms(terms, pate, publication)
     public, test, room, see = _prepared(data, pate, tell)
     ask = pate.voters.gather(room, seed=pate.seed, progress=lambda share: tell("votes", share))
     curve = _Curve(pate, test, lambda share: tell("student", share))
@@ -182,26 +182,6 @@ def _questioned(
         progress=curve.progress,
     )
     return poll, talk.rounds, lesson_of(talk.rounds, room.questions, room.question_features)
-
-
-def terms_for(pate: Pate, account: Account | None = None, *, run: str = "pate") -> Terms:
-    """Who pays, for what the voters of a run protect, under the account's relation or else their own."""
-    neighbours = pate.voters.relations[0] if account is None else account.neighbours
-    return Terms(account, neighbours, pate.voters.unit, run)
-
-
-def _check_terms(terms: Terms, pate: Pate, publication: Publication | None) -> None:
-    """Refuses before anybody learns what the publication or the first question would refuse."""
-    if terms.neighbours not in pate.voters.relations:
-        known = ", ".join(relation.value for relation in pate.voters.relations)
-        raise InputError(
-            f"neighbours={terms.neighbours.value!r}: these voters protect under {known}, since records are dealt out "
-            "by their places. Take one of these, or name the owners of the records."
-        )
-    if terms.account is not None:
-        events = [event_of(pate.aggregator, terms.neighbours, 1, 1)]
-        events += [] if publication is None else [publication.event]
-        terms.account.require(ComposedDpEvent(events), neighbours=terms.neighbours, unit=terms.unit)
 
 
 def _prepared(data: DataSet, pate: Pate, tell: Progress) -> tuple[Split, Split, Classroom, PublicMap]:
