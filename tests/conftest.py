@@ -7,9 +7,10 @@ import hashlib
 import io
 import itertools
 import os
+import pkgutil
 import secrets
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,23 @@ def _same_arithmetic() -> Iterator[None]:
     yield
     if torch.backends.mkldnn.enabled != enabled:
         torch.backends.mkldnn.set_flags(enabled)
+
+
+@pytest.fixture
+def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], None]:
+    """``ctrl_c("package.module.function", 2)``: Ctrl-C in place of this call of the function, counted from 0."""
+
+    def interrupt(target: str, call: int) -> None:
+        calls, function = itertools.count(), pkgutil.resolve_name(target)
+
+        def interrupted(*arguments, **options):
+            if next(calls) == call:
+                raise KeyboardInterrupt
+            return function(*arguments, **options)
+
+        monkeypatch.setattr(target, interrupted)
+
+    return interrupt
 
 
 @pytest.fixture

@@ -1,14 +1,11 @@
 """``tacit recipe`` and ``tacit sweep`` through the entry point."""
 
-import itertools
 import json
-from unittest import mock
 
 import pytest
 from command_line import refusal, run_tacit
 
-from tacit.recipes import find_subject
-from tacit.recipes.measuring import train_model
+from tacit.recipes import find_subject, read_results, results_by_recipe
 
 
 def run_json(*arguments, **options):
@@ -131,25 +128,31 @@ def test_a_sweep_that_is_refused_leaves_no_folder(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_ctrl_c_writes_the_result_of_the_seeds_that_had_ended(tmp_path, monkeypatch):
-    models = itertools.count()
-
-    def stopped_in_the_second(*arguments, **options):
-        if next(models) == 1:
-            raise KeyboardInterrupt
-        return train_model(*arguments, **options)
-
-    monkeypatch.setattr("tacit.recipes.measuring.train_model", stopped_in_the_second)
+def test_ctrl_c_writes_the_seeds_that_had_ended_beside_the_whole_result_and_no_page_shows_them(
+    tmp_path, monkeypatch, ctrl_c
+):
     monkeypatch.setattr("tacit.recipes.find_recipe", find_subject)  # a data set that comes with tacit
-    done = run_tacit("recipe", "run", "digits", "--seeds", "3", "--out", str(tmp_path), "--json")
+    arguments = ("recipe", "run", "digits", "--set", "steps=3", "--seeds", "2", "--out", str(tmp_path), "--json")
+    whole = tmp_path / "digits-steps-3.json"
+    assert run_tacit(*arguments).returncode == 0
+    before = whole.read_bytes()
+    ctrl_c("tacit.recipes.measuring.train_model", 1)
+    done = run_tacit(*arguments)
     assert done.returncode == 130, done.stderr
-    assert done.stderr.strip().endswith("tacit: interrupted after 1 of 3 seeds, which the result is of")
-    (written,) = tmp_path.glob("*.json")
-    assert json.loads(written.read_text())["seeds"] == json.loads(done.stdout)["seeds"] == 1
+    assert done.stderr.strip().endswith("tacit: interrupted after 1 of 2 seeds; the result is of these")
+    stopped = tmp_path / "digits-steps-3-1-of-2-seeds.json"
+    assert sorted(tmp_path.iterdir()) == [stopped, whole]
+    assert whole.read_bytes() == before
+    for result in (json.loads(stopped.read_text()), json.loads(done.stdout)):
+        assert (result["seeds"], result["seeds_asked"], len(result["accuracies"])) == (1, 2, 1)
+    with pytest.warns(UserWarning, match=f"^{stopped.name}: was interrupted after 1 of 2 seeds, and is left out"):
+        measured, _ = read_results(tmp_path)
+    assert [result["file"] for result in measured] == [whole.name]
+    assert results_by_recipe(tmp_path, required=True) == {"digits": measured}
 
 
-def test_ctrl_c_with_nothing_to_keep_is_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr("tacit.recipes.measuring.train_model", mock.Mock(side_effect=KeyboardInterrupt))
+def test_ctrl_c_with_nothing_to_keep_is_one_line(tmp_path, monkeypatch, ctrl_c):
+    ctrl_c("tacit.recipes.measuring.train_model", 0)
     monkeypatch.setattr("tacit.recipes.find_recipe", find_subject)
     assert refusal("recipe", "run", "digits", "--out", str(tmp_path), status=130) == "tacit: interrupted"
     assert not list(tmp_path.iterdir())

@@ -1,7 +1,9 @@
 """Several models at a time: what is refused before any process starts, and which seeds are trained."""
 
 import dataclasses
+import itertools
 import pickle
+from unittest import mock
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from tacit.core.errors import InputError
 from tacit.core.privacy import Budget
 from tacit.datasets import load
 from tacit.ledger import Ledger
-from tacit.recipes import RECIPES, Conditions, find_subject, read_axes, run_recipe, run_sweep
+from tacit.recipes import RECIPES, Conditions, SeedsInterrupted, find_subject, read_axes, run_recipe, run_sweep
 from tacit.recipes.measuring import measure
 from tacit.recipes.recipe import Configuration
 
@@ -102,6 +104,27 @@ def test_another_process_makes_the_same_configuration_of_smaller_lots(monkeypatc
     result = run_recipe(digits, {"steps": "2"}, several, quiet)
     assert len(result["accuracies"]) == 2
     assert [point["seed"] for point in result["history"] if point["step"] == 2] == [0, 1]
+
+
+def test_ctrl_c_leaves_the_result_of_the_seeds_that_had_ended_in_other_processes(monkeypatch):
+    def some_of_them(work, items, jobs, tell):
+        for seed in (2, 0):
+            tell(work(items[seed]))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tacit.recipes.many_models.in_processes", some_of_them)
+    ticks = mock.Mock(perf_counter=itertools.count().__next__)
+    monkeypatch.setattr("tacit.recipes.many_models.time", ticks)  # 0 at first, and one more for each model
+    conditions = Conditions(seeds=3, jobs=2)
+    with pytest.raises(SeedsInterrupted, match=r"^interrupted after 2 of 3 seeds$") as stopped:
+        run_recipe(find_subject("digits"), {"steps": "2"}, conditions, quiet)
+    result = stopped.value.found
+    assert (result["seeds"], result["seeds_asked"], len(result["accuracies"])) == (2, 3, 2)
+    assert [point["seed"] for point in result["history"] if point["step"] == 2] == [0, 2]
+    assert result["seconds"] == 2
+    with pytest.raises(KeyboardInterrupt) as stopped:  # some rows of a sweep are none
+        run_sweep(find_subject("digits"), read_axes(["steps=2,3"]), {}, conditions, quiet)
+    assert not isinstance(stopped.value, SeedsInterrupted)
 
 
 def test_what_processes_would_each_make_is_made_once_before(monkeypatch):

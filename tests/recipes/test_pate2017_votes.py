@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from tacit.core.errors import InputError
-from tacit.core.privacy import Budget, Neighbours
+from tacit.core.privacy import Budget
 from tacit.datasets import DataSet, Split
 from tacit.ledger import Ledger
 from tacit.pate import count_votes, partition
 from tacit.pate.linear_teachers import LinearFitting, LinearTeachers
 from tacit.pate.public_features import PublicFeatures
-from tacit.recipes import RECIPES, Conditions, pate2017_votes, read_results, run_recipe
+from tacit.recipes import RECIPES, Conditions, SeedsInterrupted, pate2017_votes, read_results, run_recipe
 from tacit.reporting.results_page import write_results_page
 
 RECIPE = RECIPES["pate2017-votes-mnist"]
@@ -88,20 +88,19 @@ def test_the_pair_is_that_of_a_slow_oracle_on_the_first_votes_of_every_partition
     assert "1010 answers by lnmax" in result["statement"]
 
 
-def test_every_question_of_every_partition_is_charged(small, tmp_path):
-    relation = Neighbours.REPLACE_ONE
-    book = Ledger.create(tmp_path / "b.sqlite", dataset="small", budget=Budget(1e4, 1e-5), neighbours=relation)
-    run_recipe(RECIPE, CHANGES, Conditions(seeds=2, account=book.account("small")), quiet)
-    assert [entry.steps_drawn for entry in book.account("small").entries()] == [QUESTIONS, QUESTIONS]
-
-
-def test_records_dealt_out_by_place_do_not_protect_who_joins_or_leaves(small, tmp_path):
-    book = Ledger.create(
-        tmp_path / "b.sqlite", dataset="small", budget=Budget(1e4, 1e-5), neighbours=Neighbours.ADD_REMOVE
-    )
-    with pytest.raises(InputError, match="replace-one"):
+def test_no_account_pays_for_figures_that_tell_of_the_votes(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(pate2017_votes, "load", None)
+    book = Ledger.create(tmp_path / "b.sqlite", dataset="small", budget=Budget(1e4, 1e-5))
+    with pytest.raises(InputError, match="account: no budget pays for what these settings show without noise"):
         run_recipe(RECIPE, CHANGES, Conditions(account=book.account("small")), quiet)
-    assert not book.account("small").entries()
+
+
+def test_ctrl_c_leaves_the_result_of_the_partitions_that_had_ended(small, ctrl_c):
+    ctrl_c("tacit.recipes.pate2017_votes.ask", 1)
+    with pytest.raises(SeedsInterrupted, match=r"^interrupted after 1 of 2 seeds$") as stopped:
+        run_recipe(RECIPE, CHANGES, Conditions(seeds=2), quiet)
+    result = stopped.value.found
+    assert (result["seeds"], result["seeds_asked"], len(result["partitions"])) == (1, 2, 1)
 
 
 @pytest.mark.parametrize("change", ["teachers=0", "gamma=0", "whitening=-1", "teacher_steps=0", "delta=1"])

@@ -1,61 +1,21 @@
 """PATE's published runs again, on small data of the same form."""
 
 import dataclasses
-import itertools
 
 import numpy as np
 import pytest
-import torch
-from scipy.io import savemat
 
 from tacit.core.errors import InputError
+from tacit.core.plain import to_json
 from tacit.core.privacy import Budget, Neighbours
-from tacit.datasets import DataSet, Split
-from tacit.datasets.svhn import read_svhn
 from tacit.ledger import Ledger
-from tacit.models.norm_cnn import norm_cnn
-from tacit.pate import settings
 from tacit.pate.experiment import run_pate
-from tacit.pate.students import Perceptron, RunningTargets, SelfTraining, StudentEnsemble
-from tacit.recipes import RECIPES, SeedsInterrupted, pate_images, run_recipe
+from tacit.recipes import RECIPES, pate_images, run_recipe
 from tacit.recipes.conditions import Conditions
 
 
 def quiet(*_: object) -> None:
     return None
-
-
-@pytest.fixture
-def small_svhn(tmp_path, monkeypatch) -> DataSet:
-    """Bright and dark images, in files as SVHN's are."""
-    splits = []
-    for name, count in (("train", 60), ("test", 40)):
-        labels = np.resize([1, 10], count).astype(np.uint8)[:, None]
-        noise = np.random.default_rng(count).integers(0, 60, (32, 32, 3, count))
-        images = np.where(labels.ravel() == 1, 20, 170) + noise
-        images[8:20, 8:20] //= 2
-        savemat(tmp_path / f"{name}_32x32.mat", {"X": images.astype(np.uint8), "y": labels})
-        pixels, digits = read_svhn(tmp_path / f"{name}_32x32.mat")
-        splits.append(Split(torch.from_numpy(pixels).float() / 255, torch.from_numpy(digits).long()))
-    data = DataSet("svhn", splits[0], splits[1], 10, (3, 32, 32), "made")
-    monkeypatch.setattr(pate_images, "load", lambda name: data if name == "svhn" else None)
-    monkeypatch.setenv("TACIT_CACHE", str(tmp_path))
-    quick = SelfTraining(steps=25, rounds=1, batch_size=16, average=0.8)
-    monkeypatch.setattr(settings, "SelfTraining", lambda rounds: dataclasses.replace(quick, rounds=rounds))
-    small = StudentEnsemble(
-        1, 1, RunningTargets(steps=40, batch_size=16, average=0.8), Perceptron(32, steps=60, views=1)
-    )
-    monkeypatch.setattr(settings, "StudentEnsemble", lambda **_: small)
-    monkeypatch.setattr(settings, "build", lambda _name, shape, classes: norm_cnn(shape, classes, width=8))
-    return data
-
-
-@pytest.fixture
-def hasty_student(small_svhn, monkeypatch) -> None:
-    """For what does not depend on how well a student learns."""
-    monkeypatch.setattr(settings, "SelfTraining", lambda rounds: SelfTraining(steps=2, rounds=1))
-    hasty = StudentEnsemble(1, 1, RunningTargets(steps=2, batch_size=8), Perceptron(8, steps=2, views=1))
-    monkeypatch.setattr(settings, "StudentEnsemble", lambda **_: hasty)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +37,8 @@ def test_a_recipe_reads_the_official_format_and_says_what_it_cost(small_svhn, na
     assert len(result["accuracies"]) == result["seeds"] == seeds
     assert result["delta"] == 1e-6
     assert 0 < result["epsilon"] <= result["epsilons"]["whatever the votes"]
+    assert result["epsilon_is_private"] == (name != "private-knn-svhn")
+    assert (result["epsilon_note"] is None) == (name == "private-knn-svhn")
     assert result["published"] is None  # so few queries are nobody's figure
     assert "by " in result["statement"]
     assert result["training"]["student"] == "ensemble"
@@ -101,44 +63,46 @@ def test_wrong_settings_are_refused():
         RECIPES["pate2017-mnist"].check({"colour": "red"})
 
 
-def test_every_seed_of_a_recipe_is_charged_to_the_account(hasty_student, tmp_path):
+@pytest.fixture
+def runs(monkeypatch):
+    """The plan and the outcome of every run."""
+    seen = []
+
+    def spy(data, plan, *arguments, **options):
+        seen.append((plan, run_pate(data, plan, *arguments, **options)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(pate_images, "run_pate", spy)
+    return seen
+
+
+def test_an_account_pays_for_every_seed_and_no_figure_tells_of_the_votes(hasty_student, runs, tmp_path):
     relation = Neighbours.REPLACE_ONE
     book = Ledger.create(tmp_path / "b.sqlite", dataset="svhn", budget=Budget(1e4, 1e-6), neighbours=relation)
     changes = {"queries": "5", "teachers": "6", "gamma": "1"}
     conditions = Conditions(seeds=2, account=book.account("svhn"))
-    run_recipe(RECIPES["pate2017-svhn"], changes, conditions, quiet)
-    assert [entry.steps_drawn for entry in book.account("svhn").entries()] == [5, 5]
+    result = run_recipe(RECIPES["pate2017-svhn"], changes, conditions, quiet)
+    entries = book.account("svhn").entries()
+    assert [(entry.run, entry.steps_drawn) for entry in entries] == [
+        ("lnmax on svhn, seed 0", 5),
+        ("lnmax on svhn, seed 1", 5),
+    ]
+    assert [plan.seed for plan, _ in runs] == [0, 1]
+    assert result["epsilon"] == result["epsilons"]["whatever the votes"]
+    assert result["epsilon"] == pytest.approx(np.mean([run.epsilon_data_independent for _, run in runs]))
+    assert (result["epsilon_is_private"], result["epsilon_note"]) == (False, None)
+    private = [run.epsilon.unsafe_value for _, run in runs]
+    assert all(epsilon < result["epsilon"] for epsilon in private)
+    assert not any(repr(epsilon) in to_json(result) for epsilon in [*private, float(np.mean(private))])
 
 
 @pytest.mark.parametrize("public", ["first", "last"])
-def test_either_part_of_the_test_split_is_public(small_svhn, hasty_student, monkeypatch, public):
+def test_either_part_of_the_test_split_is_public(small_svhn, hasty_student, runs, public):
     """What the student is tested on is the part that nobody asked for."""
     small_svhn.test.targets[:20], small_svhn.test.targets[20:] = 0, 1  # the halves differ in their labels alone
-    seen = []
-
-    def spy(*arguments, **names):
-        seen.append(run_pate(*arguments, **names))
-        return seen[-1]
-
-    monkeypatch.setattr(pate_images, "run_pate", spy)
     changes = {"queries": "5", "teachers": "6", "gamma": "1", "public": public}
     assert run_recipe(RECIPES["pate2017-svhn"], changes, Conditions(), quiet)["knobs"]["public"] == public
-    assert set(seen[0].truth) == ({0} if public == "first" else {1})
-
-
-def test_ctrl_c_leaves_the_result_of_the_seeds_that_had_ended(hasty_student, monkeypatch):
-    runs = itertools.count()
-
-    def stopped_in_the_second(*arguments, **options):
-        if next(runs) == 1:
-            raise KeyboardInterrupt
-        return run_pate(*arguments, **options)
-
-    monkeypatch.setattr(pate_images, "run_pate", stopped_in_the_second)
-    with pytest.raises(SeedsInterrupted, match="interrupted after 1 of 3 seeds") as stopped:
-        run_recipe(RECIPES["pate2017-svhn"], {"queries": "4", "teachers": "4"}, Conditions(seeds=3), quiet)
-    result = stopped.value.found
-    assert (result["name"], result["seeds"], len(result["accuracies"])) == ("pate2017-svhn", 1, 1)
+    assert set(runs[0][1].truth) == ({0} if public == "first" else {1})
 
 
 def test_fashion_stands_beside_the_digits():

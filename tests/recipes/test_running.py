@@ -1,7 +1,6 @@
 """Running recipes and sweeps: what is measured, on what, and what it says it cost."""
 
 import dataclasses
-import itertools
 import json
 
 import numpy as np
@@ -10,14 +9,17 @@ import torch
 from small_recipe import MODERATE, small_configuration, small_recipe
 from torch import nn
 
-from tacit.core.errors import InputError
+from tacit.core.errors import BudgetExceededError, InputError
 from tacit.core.plain import to_json
+from tacit.core.privacy import Budget
 from tacit.core.randomness import Randomness
 from tacit.datasets import load
+from tacit.ledger import Ledger
 from tacit.recipes import Conditions, SeedsInterrupted, find_recipe, run_recipe
 from tacit.recipes.conditions import FEATURES, TRAINING
 from tacit.recipes.holding_out import hold_out
-from tacit.recipes.measuring import measure, train_model
+from tacit.recipes.measuring import Outcome, measure, train_model
+from tacit.recipes.recipe import Configuration
 from tacit.recipes.sweeping import find_subject, read_axes, run_sweep
 from tacit.training import PrincipalComponents, fit
 from tacit.training import preparation as preparation_room
@@ -76,44 +78,86 @@ def test_seeds_after_one_whose_step_was_compiled_are_compiled_at_once(monkeypatc
 
     def noting(*arguments, execution, **options):
         seen.append(execution.compile)
-        return dataclasses.replace(fit(*arguments, execution=execution, **options), compile_seconds=seconds)
+        eager = dataclasses.replace(execution, compile=False)
+        return dataclasses.replace(fit(*arguments, execution=eager, **options), compile_seconds=seconds)
 
     monkeypatch.setattr("tacit.recipes.measuring.fit", noting)
     measure(configure(Knobs(steps=2)), Conditions(seeds=3), quiet)
     assert seen == asked
 
 
-def interrupted_in(seed):
-    """Training as it is, up to Ctrl-C in this seed."""
-    models = itertools.count()
+def test_outcomes_are_joined_in_the_order_of_their_seeds():
+    one = measure(configure(Knobs(steps=2)), Conditions(), quiet)
+    second, first = (
+        dataclasses.replace(
+            one, accuracies=[share], seconds=[share], lasted=lasted, engine=f"of {seed}", history=points
+        )
+        for seed, share, lasted in ((1, 0.75, 2.0), (0, 0.5, 3.0))
+        for points in [[{**point, "seed": seed} for point in one.history]]
+    )
+    joined = Outcome.joined([second, first])
+    assert (joined.accuracies, joined.seconds, joined.lasted) == ([0.5, 0.75], [0.5, 0.75], 3.0)
+    assert (joined.engine, joined.plan) == ("of 1", one.plan)  # a later seed finds what an earlier one compiled
+    assert joined.history == [*first.history, *second.history]
 
-    def training(*arguments, **options):
-        if next(models) == seed:
-            raise KeyboardInterrupt
+
+class Clock:
+    """Stands still unless a model is trained, for ten seconds."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+    def train(self, *arguments, **options):
+        self.now += 10
         return train_model(*arguments, **options)
 
-    return training
 
-
-def test_ctrl_c_leaves_the_result_of_the_seeds_that_had_ended(monkeypatch):
-    monkeypatch.setattr("tacit.recipes.measuring.train_model", interrupted_in(2))
-    with pytest.raises(SeedsInterrupted, match="interrupted after 2 of 4 seeds") as stopped:
-        run_recipe(SMALL, {}, Conditions(seeds=4), quiet)
+def test_ctrl_c_leaves_the_result_of_the_seeds_that_had_ended(monkeypatch, ctrl_c):
+    clock = Clock()
+    monkeypatch.setattr("tacit.recipes.measuring.time", clock)
+    monkeypatch.setattr("tacit.recipes.measuring.train_model", clock.train)
+    ctrl_c("tacit.recipes.measuring.evaluate", 2)  # of the third model, which took its ten seconds
+    with pytest.raises(SeedsInterrupted, match=r"^interrupted after 2 of 4 seeds$") as stopped:
+        run_recipe(SMALL, {}, Conditions(seeds=4, points=1), quiet)
     result = stopped.value.found
-    monkeypatch.undo()
+    assert (result["seconds"], result["seconds_a_seed"], clock.now) == (20, 10, 30)
     whole = run_recipe(SMALL, {}, Conditions(seeds=2), quiet)
     assert result.keys() == whole.keys()
-    assert (result["seeds"], len(result["accuracies"])) == (2, 2)
+    assert (result["seeds"], result["seeds_asked"], len(result["accuracies"])) == (2, 4, 2)
+    assert (whole["seeds"], whole["seeds_asked"]) == (2, 2)
     assert result["measured"] == pytest.approx(np.mean(result["accuracies"]))
     assert {point["seed"] for point in result["history"]} == {0, 1}
     json.loads(to_json(result))
 
 
-def test_ctrl_c_in_the_first_seed_leaves_nothing(monkeypatch):
-    monkeypatch.setattr("tacit.recipes.measuring.train_model", interrupted_in(0))
+def test_ctrl_c_in_the_first_seed_leaves_nothing(ctrl_c):
+    ctrl_c("tacit.recipes.measuring.train_model", 0)
     with pytest.raises(KeyboardInterrupt) as stopped:
         run_recipe(SMALL, {}, Conditions(seeds=4), quiet)
     assert not isinstance(stopped.value, SeedsInterrupted)
+
+
+def test_ctrl_c_after_the_last_seed_leaves_the_whole_result(ctrl_c):
+    ctrl_c("tacit.recipes.running.guarantee_facts", 0)
+    with pytest.raises(SeedsInterrupted, match=r"^interrupted after 2 of 2 seeds$") as stopped:
+        run_recipe(SMALL, {}, Conditions(seeds=2), quiet)
+    result = stopped.value.found
+    assert (result["name"], result["seeds"], result["seeds_asked"], len(result["accuracies"])) == ("small", 2, 2, 2)
+
+
+def test_an_account_is_asked_for_all_seeds_before_features_are_made(tmp_path, monkeypatch):
+    book = Ledger.create(tmp_path / "book.sqlite", dataset="digits", budget=Budget(3.3, 1e-5))
+    conditions = Conditions(account=book.account("digits"))
+    monkeypatch.setattr(Configuration, "load", None)
+    with pytest.raises(BudgetExceededError):
+        run_recipe(SMALL, {}, dataclasses.replace(conditions, seeds=2), quiet)
+    monkeypatch.undo()
+    run_recipe(SMALL, {}, conditions, quiet)  # which holds one
+    with pytest.raises(InputError, match="held_out: its accuracies are figures on private examples"):
+        dataclasses.replace(conditions, held_out=True)
 
 
 def test_epsilon_is_that_of_the_plan_with_its_preparation():
@@ -189,6 +233,17 @@ def test_sweep_measures_every_combination():
     ]
     assert {model for model, *_ in moved} == {0, 1, 2, 3}
     assert result["epsilon_together"] > max(row["epsilon"] for row in result["rows"])
+
+
+def test_an_account_is_asked_for_all_rows_of_a_sweep_before_the_first(tmp_path):
+    book = Ledger.create(tmp_path / "book.sqlite", dataset="digits", budget=Budget(3.1, 1e-5))
+    conditions = Conditions(account=book.account("digits"))
+    for axis, seeds in (("epsilon=3,2.9", 1), ("epsilon=3", 2)):
+        with pytest.raises(BudgetExceededError):
+            run_sweep(SMALL, read_axes([axis]), {}, dataclasses.replace(conditions, seeds=seeds), quiet)
+    assert not book.account("digits").entries()
+    run_sweep(SMALL, read_axes(["epsilon=1,2"]), {}, conditions, quiet)
+    assert 2 < book.account("digits").spent() <= 3
 
 
 def test_smaller_lots_have_the_noise_of_the_full_run_on_their_mean():

@@ -43,11 +43,15 @@ def test_every_setting_runs_and_says_what_it_guarantees(setting):
         assert "No guarantee" in result["statement"]
 
 
-def test_an_account_pays_for_what_is_private_and_for_nothing_else(tmp_path):
+def test_an_account_pays_for_what_is_private_and_for_nothing_else(tmp_path, monkeypatch):
     book = Ledger.create(tmp_path / "book.sqlite", dataset="adding", budget=Budget(20.0, 1e-4))
     conditions = Conditions(seeds=2, account=book.account("adding"))
     run_recipe(RECIPE, {**SMALL, "setting": "private"}, conditions, quiet)
-    assert [entry.steps_drawn for entry in book.account("adding").entries()] == [20, 20]
+    assert [(entry.run, entry.steps_drawn) for entry in book.account("adding").entries()] == [
+        ("tanh-filter-recurrent, seed 0", 20),
+        ("tanh-filter-recurrent, seed 1", 20),
+    ]
+    monkeypatch.setattr("tacit.recipes.tanh_filter_recurrent.adding", None)  # refused before it is made
     with pytest.raises(InputError, match="no budget pays"):
         run_recipe(RECIPE, {**SMALL, "setting": "plain"}, conditions, quiet)
 

@@ -17,6 +17,7 @@ from tacit.ledger import Ledger
 from tacit.recipes import RECIPES, Conditions, Published, run_recipe
 from tacit.recipes.guarantee import NO_GUARANTEE
 from tacit.recipes.plain import prepare_plainly, train_plainly
+from tacit.recipes.recipe import Configuration
 from tacit.recipes.sweeping import read_axes, run_sweep
 from tacit.training import PrincipalComponents
 from tacit.training.evaluation import classification_loss
@@ -85,8 +86,10 @@ def test_principal_components_are_those_of_the_records():
     torch.testing.assert_close(cosines, torch.ones(5, dtype=torch.float64), atol=1e-3, rtol=0)
 
 
-def test_no_account_pays_for_it_and_no_sweep_counts_it(tmp_path):
+def test_no_account_pays_for_it_and_no_sweep_counts_it(tmp_path, monkeypatch):
     book = Ledger.create(tmp_path / "book.sqlite", dataset="digits", budget=Budget(3.0, 1e-5))
+    for slow in ("make_start", "load"):  # refused before
+        monkeypatch.setattr(Configuration, slow, None)
     with pytest.raises(InputError, match="no budget pays"):
         run_recipe(SMALL, {}, Conditions(account=book.account("digits")), quiet)
     with pytest.raises(InputError, match="no plan"):

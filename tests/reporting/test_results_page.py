@@ -2,6 +2,7 @@
 
 import json
 import xml.etree.ElementTree as ElementTree
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -65,6 +66,16 @@ def page(tmp_path):
 
 def test_files_are_named_by_what_was_measured(tmp_path):
     assert write_result(RESULT, tmp_path, ["epsilon=0.5"]).name == "some-recipe-epsilon-0.5.json"
+
+
+def test_a_result_replaces_another_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = write_result(RESULT, tmp_path, [])
+    before = path.read_bytes()
+    monkeypatch.setattr("tacit.reporting.rendering.os.replace", mock.Mock(side_effect=OSError(28, "No space left")))
+    with pytest.raises(InputError, match="No space left"):
+        write_result({**RESULT, "measured": 0.1}, tmp_path, [])
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_page_shows_the_figures_of_the_files(page):

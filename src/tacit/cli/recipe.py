@@ -76,7 +76,7 @@ def run(
 ) -> None:
     """Trains a recipe's models and compares with the published figure.
 
-    Ctrl-C leaves the result of the seeds that had ended.
+    Ctrl-C leaves the result of the seeds that had ended, in a file whose name says how many they are.
     """
     from tacit.recipes import SeedsInterrupted, find_recipe, folder_for_result, run_recipe, split_settings, write_result
 
@@ -98,7 +98,7 @@ def run(
     else:
         _show(result)
     if stopped is not None:
-        raise Interrupted(f"{stopped}, which the result is of")
+        raise Interrupted(f"{stopped}; the result is of these")
 
 
 @app.command()

@@ -86,6 +86,7 @@ def _sweep(
     json: bool,
 ) -> None:
     from tacit.recipes import folder_for_result, run_sweep, write_result
+    from tacit.reporting.rendering import write_whole
     from tacit.reporting.results_figures import sweep as draw
 
     ways = [f"smaller-lots={smaller_lots}"] if smaller_lots > 1 else []
@@ -97,7 +98,7 @@ def _sweep(
             result = run_sweep(subject, axes, changes, conditions, move, smaller_lots=smaller_lots)
         written = write_result(result, out_folder, words)
         figure = written.with_suffix(".svg")
-        figure.write_text(draw(written.stem, result), encoding="utf-8")
+        write_whole(figure, draw(written.stem, result))
     result = {**result, "figures": [str(figure)], "file": str(written)}
     if json:
         print_json(result)

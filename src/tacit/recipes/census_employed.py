@@ -30,9 +30,10 @@ from tacit.datasets import DataSet, load_table, read_schema
 from tacit.datasets.tables import BooleanColumn, CategoryColumn, Schema
 from tacit.datasets.tables.census import census_file
 from tacit.plan import DPSGD
-from tacit.recipes.conditions import TRAINING, Conditions, Progress, provenance
+from tacit.recipes.conditions import TRAINING, Conditions, Progress, seed_facts
 from tacit.recipes.guarantee import guarantee_facts
 from tacit.recipes.holding_out import hold_out
+from tacit.recipes.interrupting import seed_by_seed
 from tacit.recipes.knob_rules import check_lot
 from tacit.recipes.recipe import DELTA, Recipe
 from tacit.training.evaluation import classification_loss, evaluate
@@ -86,6 +87,16 @@ def _all_columns(schema: Schema) -> Schema:
     return dataclasses.replace(schema, columns={**read, "educ": levels})
 
 
+@dataclasses.dataclass(frozen=True)
+class _Model:
+    """What one seed gave."""
+
+    accuracy: float
+    area: float
+    seconds: float
+    points: list[dict[str, Any]]
+
+
 def run(
     model_name: str, rates: Mapping[str, float], knobs: Knobs, conditions: Conditions, progress: Progress
 ) -> dict[str, Any]:
@@ -97,28 +108,47 @@ def run(
     if conditions.held_out:
         data = hold_out(data)
     rate = rates[knobs.setting] if knobs.learning_rate is None else knobs.learning_rate
-    plan = DPSGD(
-        expected_batch_size=check_lot(knobs.batch_size, len(data.train)),
-        examples=len(data.train),
+    plan = _plan(knobs, len(data.train))
+    conditions.require([plan])
+
+    def train(seed: int) -> _Model:
+        started = time.perf_counter()
+        model, points = _train(model_name, data, plan, rate, knobs.average, seed, conditions, progress)
+        accuracy, area = evaluate(model, data.test, data.task), _area(model, data)
+        seconds = time.perf_counter() - started
+        return _Model(accuracy, area, seconds, [*points, _point(seed, plan, plan.steps, accuracy)])
+
+    def tell(models: list[_Model]) -> dict[str, Any]:
+        return {
+            **_summary(models, data, plan, conditions),
+            "training": {
+                "optimizer": "momentum",
+                "learning_rate": rate,
+                "average": knobs.average,
+                "weights_on_the_way": f"exponential average, decay {knobs.average:g}",
+                "model": model_name,
+            },
+        }
+
+    return seed_by_seed(range(conditions.seeds), train, tell)
+
+
+def _plan(knobs: Knobs, examples: int) -> DPSGD:
+    return DPSGD(
+        expected_batch_size=check_lot(knobs.batch_size, examples),
+        examples=examples,
         steps=knobs.steps,
         clipping=Flat(knobs.clip),
         delta=knobs.delta,
         epsilon=knobs.epsilon,
     )
-    accuracies, areas, seconds, history = [], [], [], []
-    for seed in range(conditions.seeds):
-        started = time.perf_counter()
-        model, points = _train(model_name, data, plan, rate, knobs.average, seed, conditions, progress)
-        accuracies.append(evaluate(model, data.test, data.task))
-        areas.append(_area(model, data))
-        seconds.append(time.perf_counter() - started)
-        history += [*points, _point(seed, plan, plan.steps, accuracies[-1])]
+
+
+def _summary(models: list[_Model], data: DataSet, plan: DPSGD, conditions: Conditions) -> dict[str, Any]:
+    areas = [model.area for model in models]
     return {
         "published": None,
         "published_epsilon": None,
-        "measured": statistics.fmean(accuracies),
-        "std": statistics.stdev(accuracies) if len(accuracies) > 1 else None,
-        "accuracies": accuracies,
         "auc": statistics.fmean(areas),
         "auc_std": statistics.stdev(areas) if len(areas) > 1 else None,
         "beside": {"AUC": statistics.fmean(areas), **(_plain_figures(data) if conditions.account is None else {})},
@@ -126,17 +156,12 @@ def run(
         **guarantee_facts(plan),
         "epsilons": {},
         "steps": plan.steps,
-        "training": {
-            "optimizer": "momentum",
-            "learning_rate": rate,
-            "average": knobs.average,
-            "weights_on_the_way": f"exponential average, decay {knobs.average:g}",
-            "model": model_name,
-        },
-        "seconds": sum(seconds),
-        "seconds_a_seed": statistics.fmean(seconds),
-        "history": history,
-        **provenance(conditions),
+        **seed_facts(
+            [model.accuracy for model in models],
+            [model.seconds for model in models],
+            [point for model in models for point in model.points],
+            conditions,
+        ),
     }
 
 

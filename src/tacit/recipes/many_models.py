@@ -1,14 +1,17 @@
 """Models of several configurations and seeds: one after another, or several at a time in processes of their own."""
 
 import dataclasses
+import itertools
 import pickle
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tacit.core.errors import InputError
 from tacit.datasets import load
 from tacit.recipes.conditions import FEATURES, PUBLIC, TRAINING, Conditions, Progress
 from tacit.recipes.holding_out import examples_left
+from tacit.recipes.interrupting import keeping
 from tacit.recipes.knob_rules import check_lot
 from tacit.recipes.measuring import Outcome, measure
 from tacit.recipes.recipe import Configuration, Recipe
@@ -27,13 +30,28 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class _Model:
-    """What a process is told of the one model that it trains."""
+    """What a process is told of the one model that it trains; ``point`` is the number of its point."""
 
+    point: int
     recipe: Recipe
     settings: Mapping[str, str]
     smaller_lots: int
     conditions: Conditions
     seed: int
+
+
+def measure_point(point: Point, conditions: Conditions, progress: Progress) -> Outcome:
+    """One point over all seeds, as `measure_points` does it.
+
+    Raises:
+        SeedsInterrupted: Ctrl-C once a seed had ended; with the outcome of those that had.
+    """
+    if min(conditions.jobs, conditions.seeds) == 1:
+        return measure(point.configuration, conditions, progress)
+    ended: list[Outcome] = []
+    with keeping(ended, conditions.seeds, lambda: Outcome.joined(ended)):
+        _at_once([point], conditions, progress, lambda _, outcome: ended.append(outcome))
+        return Outcome.joined(ended)
 
 
 def measure_points(points: Sequence[Point], conditions: Conditions, progress: Progress) -> list[Outcome]:
@@ -42,33 +60,37 @@ def measure_points(points: Sequence[Point], conditions: Conditions, progress: Pr
     With more than one of ``conditions.jobs``, public starts and features are made here first, so that all processes
     find them, and progress is told of models that are done, counted in the order in which they end.
     """
-    if min(conditions.jobs, len(points) * conditions.seeds) > 1:
-        return _at_once(points, conditions, progress)
-    return [
-        measure(point.configuration, conditions, _shifted(progress, number * conditions.seeds))
-        for number, point in enumerate(points)
-    ]
+    if min(conditions.jobs, len(points) * conditions.seeds) == 1:
+        return [
+            measure(point.configuration, conditions, _shifted(progress, number * conditions.seeds))
+            for number, point in enumerate(points)
+        ]
+    ended: list[list[Outcome]] = [[] for _ in points]
+    _at_once(points, conditions, progress, lambda number, outcome: ended[number].append(outcome))
+    return [Outcome.joined(seeds) for seeds in ended]
 
 
-def _at_once(points: Sequence[Point], conditions: Conditions, progress: Progress) -> list[Outcome]:
+def _at_once(
+    points: Sequence[Point], conditions: Conditions, progress: Progress, keep: Callable[[int, Outcome], None]
+) -> None:
+    """Hands over each seed of each point when it has ended, with the point's number."""
+    began = time.perf_counter()
     _check_sendable(points[0].recipe, conditions.jobs)
     _make_ready(points, conditions, progress)
     alone = dataclasses.replace(conditions, seeds=1, jobs=1)
     models = [
-        _Model(point.recipe, dict(point.settings), point.smaller_lots, alone, seed)
-        for point in points
+        _Model(number, point.recipe, dict(point.settings), point.smaller_lots, alone, seed)
+        for number, point in enumerate(points)
         for seed in range(conditions.seeds)
     ]
-    ended = 0
+    counted = itertools.count()
 
-    def tell(outcome: Outcome) -> None:
-        nonlocal ended
-        progress(ended, outcome.steps, outcome.steps, outcome.history[-1]["epsilon"], TRAINING)
-        ended += 1
+    def tell(found: tuple[int, Outcome]) -> None:
+        number, outcome = found
+        keep(number, dataclasses.replace(outcome, lasted=time.perf_counter() - began))
+        progress(next(counted), outcome.steps, outcome.steps, outcome.history[-1]["epsilon"], TRAINING)
 
-    outcomes = in_processes(_measure_one, models, conditions.jobs, tell)
-    seeds = conditions.seeds
-    return [_joined(outcomes[first : first + seeds]) for first in range(0, len(outcomes), seeds)]
+    in_processes(_measure_one, models, conditions.jobs, tell)
 
 
 def _check_sendable(recipe: Recipe, jobs: int) -> None:
@@ -98,21 +120,11 @@ def _make_ready(points: Sequence[Point], conditions: Conditions, progress: Progr
             kept.append(origin)
 
 
-def _measure_one(model: _Model) -> Outcome:
+def _measure_one(model: _Model) -> tuple[int, Outcome]:
     configuration = model.recipe.configured(model.settings)
     if model.smaller_lots > 1:
         configuration = configuration.with_smaller_lots(model.smaller_lots, len(load(configuration.dataset).train))
-    return measure(configuration, model.conditions, _untold, first_seed=model.seed)
-
-
-def _joined(seeds: Sequence[Outcome]) -> Outcome:
-    """What one configuration gave, seed by seed, as if one process had trained them all."""
-    return dataclasses.replace(
-        seeds[-1],
-        accuracies=[accuracy for outcome in seeds for accuracy in outcome.accuracies],
-        seconds=[seconds for outcome in seeds for seconds in outcome.seconds],
-        history=[point for outcome in seeds for point in outcome.history],
-    )
+    return model.point, measure(configuration, model.conditions, _untold, first_seed=model.seed)
 
 
 def _shifted(progress: Progress, first: int) -> Progress:

@@ -3,7 +3,7 @@
 import dataclasses
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,9 +12,9 @@ from torch import nn
 from tacit.core.randomness import Randomness
 from tacit.datasets import DataSet, Split
 from tacit.plan import DPSGD
-from tacit.recipes.conditions import FEATURES, PUBLIC, TRAINING, Conditions, Progress, check_payable
+from tacit.recipes.conditions import FEATURES, PUBLIC, TRAINING, Conditions, Progress
 from tacit.recipes.holding_out import hold_out
-from tacit.recipes.interrupting import keeping_seeds
+from tacit.recipes.interrupting import seed_by_seed
 from tacit.recipes.phases import Phase, phases
 from tacit.recipes.plain import fit_plainly, prepare_plainly
 from tacit.recipes.recipe import Configuration
@@ -32,26 +32,30 @@ Curve = Mapping[int, float | None]
 class Outcome:
     """What several seeds of one configuration gave; accuracies are fractions, of the last iterate or its average.
 
-    Without a plan there is no guarantee.
+    Without a plan there is no guarantee. ``seconds`` are those of each seed, ``lasted`` all that had passed when the
+    last of them ended.
     """
 
     plan: DPSGD | None
     steps: int
     accuracies: list[float]
     seconds: list[float]
+    lasted: float
     history: list[dict[str, Any]]
     engine: str
     measured_on: str
     public_start: dict[str, Any] | None
 
-    def with_seed(self, accuracy: float, seconds: float, points: list[dict[str, Any]], engine: str) -> "Outcome":
-        """This and what one more seed gave."""
+    @classmethod
+    def joined(cls, seeds: "Sequence[Outcome]") -> "Outcome":
+        """What one configuration gave with each of several seeds, in their order."""
+        ordered = sorted(seeds, key=lambda outcome: int(outcome.history[-1]["seed"]))
         return dataclasses.replace(
-            self,
-            accuracies=[*self.accuracies, accuracy],
-            seconds=[*self.seconds, seconds],
-            history=[*self.history, *points],
-            engine=engine,
+            ordered[-1],
+            accuracies=[accuracy for outcome in ordered for accuracy in outcome.accuracies],
+            seconds=[seconds for outcome in ordered for seconds in outcome.seconds],
+            lasted=max(outcome.lasted for outcome in ordered),
+            history=[point for outcome in ordered for point in outcome.history],
         )
 
     @property
@@ -91,30 +95,35 @@ def measure(
     Seeds are counted from ``first_seed``, so that several processes may share them.
 
     Raises:
-        SeedsInterrupted: Ctrl-C after the first seed had ended; with the outcome of those that had.
+        InputError: an account for a configuration without privacy, which none pays for, among others.
+        SeedsInterrupted: Ctrl-C once a seed had ended; with the outcome of those that had.
     """
+    began = time.perf_counter()
+    if not configuration.private:
+        conditions.refuse_account()
     start = configuration.make_start(conditions.device, lambda done, steps: progress(0, done, steps, 0.0, PUBLIC))
     data = configuration.load(conditions.device, lambda done, inputs: progress(0, done, inputs, 0.0, FEATURES))
     if conditions.held_out:
         data = hold_out(data)
     examples = len(data.train)
     plan, steps = configuration.plan(examples) if configuration.private else None, configuration.steps_for(examples)
-    check_payable(conditions, private=plan is not None)
     curve = _curve(plan, steps, conditions.points)
     measured_on = f"{len(data.test)} held-out training examples" if conditions.held_out else "test set"
-    outcome = Outcome(plan, steps, [], [], [], "", measured_on, start)
-    with keeping_seeds(conditions.seeds, lambda: len(outcome.accuracies), lambda: outcome):
-        for seed in range(first_seed, first_seed + conditions.seeds):
-            started = time.perf_counter()
-            trained = train_model(configuration, data, plan, seed, conditions, curve, progress)
-            accuracy = evaluate(trained.model, trained.seen(data.test), data.task)
-            last = _point(seed, steps, steps * configuration.batch_size / examples, curve, accuracy)
-            outcome = outcome.with_seed(
-                accuracy, time.perf_counter() - started, [*trained.points, last], trained.engine
-            )
-            if trained.compiled:  # the next seed has the program in seconds, and need not wait until it pays
-                conditions = _compiling_at_once(conditions)
-    return outcome
+    epochs = steps * configuration.batch_size / examples
+
+    def train(seed: int) -> Outcome:
+        nonlocal conditions
+        started = time.perf_counter()
+        trained = train_model(configuration, data, plan, seed, conditions, curve, progress)
+        accuracy = evaluate(trained.model, trained.seen(data.test), data.task)
+        ended = time.perf_counter()
+        points = [*trained.points, _point(seed, steps, epochs, curve, accuracy)]
+        if trained.compiled:  # the next seed has the program in seconds, and need not wait until it pays
+            conditions = _compiling_at_once(conditions)
+        engine, seconds, lasted = trained.engine, ended - started, ended - began
+        return Outcome(plan, steps, [accuracy], [seconds], lasted, points, engine, measured_on, start)
+
+    return seed_by_seed(range(first_seed, first_seed + conditions.seeds), train, Outcome.joined)
 
 
 def train_model(

@@ -12,6 +12,9 @@ accountant is that of the paper, with its eight moments, and nothing of it was c
 All test images are public and asked for in the order of the file; the paper's 100 questions were those that its
 student saw. Nobody learns from the answers. Every seed is a partition of its own; ``partitions`` holds what each of
 them gave.
+
+What it is for depends on votes without noise: epsilons, and how often a teacher is right. No budget can pay for that,
+so it takes no account.
 """
 
 import dataclasses
@@ -34,8 +37,9 @@ from tacit.pate.public_features import PublicFeatures
 from tacit.pate.settings import fixed_features
 from tacit.pate.voters import Classroom, Shares, TeacherVoters, linear_voters
 from tacit.pate.votes import Votes
-from tacit.recipes.conditions import FEATURES, TRAINING, Conditions, Progress, provenance
+from tacit.recipes.conditions import FEATURES, TRAINING, Conditions, Progress, seed_facts
 from tacit.recipes.holding_out import hold_out
+from tacit.recipes.interrupting import seed_by_seed
 from tacit.recipes.knob_rules import check_knobs
 from tacit.recipes.pate_images import BY_MOMENTS, PATE_2017
 from tacit.recipes.recipe import DELTA, Published, Recipe
@@ -103,11 +107,15 @@ class _Partition:
 
 def run(knobs: Knobs, conditions: Conditions, progress: Progress) -> dict[str, Any]:
     """Lets the teachers of every partition vote, and counts what the answers cost; plain JSON values."""
+    conditions.refuse_account()
     data = _seen(load(_DATASET), progress)
     data = (hold_out(data) if conditions.held_out else data).to(conditions.device)
-    room = _classroom(data, knobs)
-    partitions = [_asked(room, knobs, conditions, seed, progress) for seed in range(conditions.seeds)]
-    return _summary(partitions, knobs, conditions, data.test.targets.cpu().numpy())
+    room, truth = _classroom(data, knobs), data.test.targets.cpu().numpy()
+    return seed_by_seed(
+        range(conditions.seeds),
+        lambda seed: _asked(room, knobs, seed, progress),
+        lambda partitions: _summary(partitions, knobs, conditions, truth),
+    )
 
 
 def _seen(data: DataSet, progress: Progress) -> DataSet:
@@ -123,15 +131,14 @@ def _classroom(data: DataSet, knobs: Knobs) -> Classroom:
     return Classroom(data.train, features(data.train.inputs), public, features(public), data.classes)
 
 
-def _asked(room: Classroom, knobs: Knobs, conditions: Conditions, seed: int, progress: Progress) -> _Partition:
-    """Every question is charged to the account, if there is one."""
+def _asked(room: Classroom, knobs: Knobs, seed: int, progress: Progress) -> _Partition:
     started = time.perf_counter()
     voters, randomness, questions = knobs.voters, Randomness(), range(len(room.questions))
     pollster = voters.gather(
         room, seed=seed, progress=lambda share: progress(seed, round(_TICKS * share), _TICKS, 0.0, TRAINING)
     )
     votes = pollster(room, questions, randomness).unsafe_votes
-    terms = Terms(conditions.account, voters.relations[0], voters.unit, f"votes on {_DATASET}, seed {seed}")
+    terms = Terms(neighbours=voters.relations[0], unit=voters.unit)
     answers = ask(votes, questions, knobs.aggregator, randomness, terms=terms)
     return _Partition(votes, answers, time.perf_counter() - started)
 
@@ -149,9 +156,6 @@ def _summary(partitions: list[_Partition], knobs: Knobs, conditions: Conditions,
         "published": _ANSWERS_RIGHT,
         "published_epsilon": _PAIR[_MOST],
         "published_accountant": BY_MOMENTS,
-        "measured": statistics.fmean(right),
-        "std": statistics.stdev(right) if len(right) > 1 else None,
-        "accuracies": right,
         "metric": "share of noisy answers that are right",
         "measured_on": f"{len(truth)} {'held-out training' if conditions.held_out else 'test'} images",
         "epsilon": epsilons[_said(_MOST)],
@@ -172,10 +176,7 @@ def _summary(partitions: list[_Partition], knobs: Knobs, conditions: Conditions,
             "teachers": _CHOSEN,
         },
         "statement": str(_statement(rounds, knobs)),
-        "seconds": sum(partition.seconds for partition in partitions),
-        "seconds_a_seed": statistics.fmean(partition.seconds for partition in partitions),
-        "history": [],
-        **provenance(conditions),
+        **seed_facts(right, [partition.seconds for partition in partitions], [], conditions),
     }
 
 

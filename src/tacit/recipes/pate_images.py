@@ -6,7 +6,8 @@ public inputs decide. The student is an ensemble that learns after one which gui
 names another kind, and ``networks``, ``perceptrons`` and ``ensemble_steps`` make it smaller.
 
 Epsilon of LNMax and Confident-GNMax depends on the votes, as in the papers: in earnest it is private until it is
-published with noise. ``epsilons`` holds what the answers cost whatever the votes.
+published with noise. ``epsilons`` holds what the answers cost whatever the votes. With an account that is all that is
+said, and the account must hold every question of all seeds before the first: seeds that asked less would be other runs.
 """
 
 import dataclasses
@@ -17,13 +18,14 @@ from typing import Any
 from tacit.core.randomness import Randomness
 from tacit.datasets import load
 from tacit.pate.calibration import DEFAULT_RATE
-from tacit.pate.experiment import STAGES, PateResult, run_pate, terms_for
+from tacit.pate.experiment import STAGES, PateResult, run_pate
+from tacit.pate.paying import require_runs, terms_for
 from tacit.pate.plan import Pate
 from tacit.pate.record import pate_statement
 from tacit.pate.settings import ENSEMBLE, Choices, pate_settings
-from tacit.recipes.conditions import TRAINING, Conditions, Progress, provenance
+from tacit.recipes.conditions import TRAINING, Conditions, Progress, seed_facts
 from tacit.recipes.holding_out import hold_out
-from tacit.recipes.interrupting import keeping_seeds
+from tacit.recipes.interrupting import seed_by_seed
 from tacit.recipes.knob_rules import check_unchanged
 from tacit.recipes.recipe import DELTA, Published, Recipe
 
@@ -75,35 +77,25 @@ def run(
     data = load(dataset)
     data = (hold_out(data) if conditions.held_out else data).to(conditions.device)
     plans = [pate_settings(data, dataclasses.replace(choices, seed=seed)) for seed in range(conditions.seeds)]
+    require_runs(plans, conditions.account)
     figure = next((one for one in published if one.note == f"{knobs.queries} queries"), None)
-    results: list[PateResult] = []
 
-    def summary() -> dict[str, Any]:
-        return _summary(results, plans[0], figure, dataclasses.replace(conditions, seeds=len(results)))
+    def teach(seed: int) -> PateResult:
+        terms = terms_for(plans[seed], conditions.account, run=f"{aggregator} on {dataset}, seed {seed}")
+        tell = functools.partial(_tell, progress, seed)
+        return run_pate(data, plans[seed], Randomness(), terms=terms, progress=tell)
 
-    with keeping_seeds(conditions.seeds, lambda: len(results), summary):
-        for seed, plan in enumerate(plans):
-            terms = terms_for(plan, conditions.account, run=f"{aggregator} on {dataset}, seed {seed}")
-            tell = functools.partial(_tell, progress, seed)
-            results.append(run_pate(data, plan, Randomness(), terms=terms, progress=tell))
-    return summary()
+    return seed_by_seed(range(conditions.seeds), teach, lambda results: _summary(results, plans[0], figure, conditions))
 
 
 def _summary(results: list[PateResult], plan: Pate, figure: Published | None, conditions: Conditions) -> dict[str, Any]:
-    accuracies = [result.student_accuracy for result in results]
     independent = statistics.fmean(result.epsilon_data_independent for result in results)
-    for_votes = [result.epsilon.unsafe_value for result in results if result.epsilon is not None]
     return {
         "published": None if figure is None else figure.accuracy,
         "published_epsilon": None if figure is None else figure.epsilon,
         "published_accountant": None if figure is None else figure.accountant,
-        "measured": statistics.fmean(accuracies),
-        "std": statistics.stdev(accuracies) if len(accuracies) > 1 else None,
-        "accuracies": accuracies,
         "measured_on": "held-out training examples" if conditions.held_out else "test examples that were not public",
-        "epsilon": statistics.fmean(for_votes) if for_votes else independent,
-        "epsilon_note": "these votes, private" if for_votes else None,
-        "epsilon_is_private": bool(for_votes),
+        **_epsilon_facts(results, independent, conditions),
         "delta": plan.delta,
         "epsilon_by_accountant": {},
         "epsilons": {"whatever the votes": independent},
@@ -113,11 +105,18 @@ def _summary(results: list[PateResult], plan: Pate, figure: Published | None, co
         "beside": {"answers right": statistics.fmean(result.aggregator_accuracy for result in results)},
         "training": {"aggregator": plan.aggregation, "student": plan.learning},
         "statement": str(pate_statement(results[0], plan, plan.voters.unit)),
-        "seconds": sum(result.seconds for result in results),
-        "seconds_a_seed": statistics.fmean(result.seconds for result in results),
-        "history": [],
-        **provenance(conditions),
+        **seed_facts(
+            [result.student_accuracy for result in results], [result.seconds for result in results], [], conditions
+        ),
     }
+
+
+def _epsilon_facts(results: list[PateResult], independent: float, conditions: Conditions) -> dict[str, Any]:
+    """That of these votes, as in the papers; where an account pays, what may be told: that whatever the votes."""
+    for_votes = [result.epsilon.unsafe_value for result in results if result.epsilon is not None]
+    if conditions.account is not None or not for_votes:
+        return {"epsilon": independent, "epsilon_note": None, "epsilon_is_private": False}
+    return {"epsilon": statistics.fmean(for_votes), "epsilon_note": "these votes, private", "epsilon_is_private": True}
 
 
 def _tell(progress: Progress, seed: int, stage: str, share: float) -> None:

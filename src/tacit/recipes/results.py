@@ -6,24 +6,31 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tacit.core.errors import InputError
 from tacit.core.plain import to_json
+from tacit.reporting.rendering import write_whole
 
 REQUIRED = ("name", "measured", "epsilon", "seeds", "hardware", "versions", "command", "date")
 SWEEP = "sweep"
 
 
 def write_result(result: dict[str, Any], folder: Path, changes: Iterable[str]) -> Path:
-    """Writes ``FOLDER/NAME-CHANGES.json``; the same measurement again replaces the file."""
+    """Writes ``FOLDER/NAME-CHANGES.json``; the same measurement again replaces the file.
+
+    One that was interrupted has a name of its own, ``NAME-CHANGES-1-of-3-seeds.json``, and replaces no whole one.
+    """
     words = [str(result["name"]), *(change.replace("=", "-") for change in changes)]
+    if _was_interrupted(result):
+        words.append(f"{result['seeds']} of {result['seeds_asked']} seeds")
     path = folder / f"{re.sub(r'[^a-z0-9.]+', '-', ' '.join(words).lower())}.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(to_json(result, indent=1) + "\n", encoding="utf-8")
+        write_whole(path, to_json(result, indent=1) + "\n")
     except OSError as error:
         raise _cannot_be_written(folder, error) from error
     return path
@@ -63,15 +70,25 @@ def _cannot_be_written(folder: Path, error: OSError) -> InputError:
 
 
 def read_results(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """All measurements and all sweeps of a folder, by file name."""
+    """All measurements and all sweeps of a folder, by file name.
+
+    What was interrupted is left out with a warning: whoever may stop when the seeds so far look well has chosen them.
+    """
     _check_folder(folder)
     found = [_read(path) for path in sorted(folder.glob("*.json"))]
-    return [r for r in found if "rows" not in r], [r for r in found if "rows" in r]
+    for result in filter(_was_interrupted, found):
+        warnings.warn(
+            f"{result['file']}: was interrupted after {result['seeds']} of {result['seeds_asked']} seeds, and is left "
+            "out. Measure it again, or delete it.",
+            stacklevel=2,
+        )
+    whole = [result for result in found if not _was_interrupted(result)]
+    return [r for r in whole if "rows" not in r], [r for r in whole if "rows" in r]
 
 
 def results_by_recipe(folder: Path, *, required: bool) -> dict[str, list[dict[str, Any]]]:
-    """The measurements of a folder by recipe and in order of epsilon, other files left out; none where there is no
-    such folder, unless it is ``required``.
+    """The measurements of a folder by recipe and in order of epsilon, other files and what was interrupted left out;
+    none where there is no such folder, unless it is ``required``.
     """
     found: dict[str, list[dict[str, Any]]] = {}
     if not required and not folder.is_dir():
@@ -80,11 +97,16 @@ def results_by_recipe(folder: Path, *, required: bool) -> dict[str, list[dict[st
     for path in sorted(folder.glob("*.json")):
         with contextlib.suppress(InputError, OSError):
             result = _read(path)
-            if "rows" not in result:
+            if "rows" not in result and not _was_interrupted(result):
                 found.setdefault(result["name"], []).append(result)
     for results in found.values():
         results.sort(key=lambda result: math.inf if result["epsilon"] is None else result["epsilon"])
     return found
+
+
+def _was_interrupted(result: Mapping[str, Any]) -> bool:
+    """Whether fewer seeds ended than were asked for; files from before that was written down are whole."""
+    return bool(result.get("seeds_asked", 0) > result.get("seeds", 0))
 
 
 def _check_folder(folder: Path) -> None:

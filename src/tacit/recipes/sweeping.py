@@ -13,7 +13,7 @@ from tacit.core.validation import check_count
 from tacit.datasets import CATALOGUE, load
 from tacit.plan import DPSGD
 from tacit.recipes.catalogue import RECIPES
-from tacit.recipes.conditions import Conditions, Progress, check_payable, provenance
+from tacit.recipes.conditions import Conditions, Progress, provenance
 from tacit.recipes.holding_out import examples_left
 from tacit.recipes.knob_rules import check_lot
 from tacit.recipes.knobs import split_setting
@@ -107,7 +107,8 @@ def run_sweep(
     left = examples_left(examples) if conditions.held_out else examples
     for configuration in configurations:  # all rows before the first is trained
         check_lot(configuration.batch_size, left)
-    _require(configurations, examples, conditions)
+    if conditions.account is not None:
+        conditions.require([configuration.plan(examples) for configuration in configurations])
     full = [configuration.plan(examples) for configuration in configurations] if smaller_lots > 1 else []
     configurations = _stand_ins(configurations, examples, conditions, smaller_lots)
     points = [
@@ -167,16 +168,6 @@ def _stands_for(plan: DPSGD) -> dict[str, float]:
         "full_noise_multiplier": plan.noise_multiplier,
         "full_epsilon": plan.epsilon(),
     }
-
-
-def _require(configurations: Sequence[Configuration], examples: int, conditions: Conditions) -> None:
-    account = conditions.account
-    if account is None:
-        return
-    check_payable(conditions)
-    plans = [configuration.plan(examples) for configuration in configurations]
-    everything = ComposedDpEvent([plan.event() for plan in plans for _ in range(conditions.seeds)])
-    account.require(everything, neighbours=plans[0].neighbours, unit=plans[0].unit)
 
 
 def _together(plans: Sequence[DPSGD], seeds: int) -> float:

@@ -15,7 +15,6 @@ said too little: over five, on the test sequences, a learning rate of 0.1 explai
 
 import dataclasses
 import math
-import statistics
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -29,9 +28,10 @@ from tacit.datasets import DataSet
 from tacit.datasets.adding import adding
 from tacit.models import SequenceReader
 from tacit.plan import DPSGD
-from tacit.recipes.conditions import TRAINING, Conditions, Progress, check_payable, provenance
+from tacit.recipes.conditions import TRAINING, Conditions, Progress, seed_facts
 from tacit.recipes.guarantee import guarantee_facts
 from tacit.recipes.holding_out import hold_out
+from tacit.recipes.interrupting import seed_by_seed
 from tacit.recipes.knob_rules import check_knobs, check_lot, check_unchanged
 from tacit.recipes.plain import train_plainly
 from tacit.recipes.recipe import DELTA, PLAIN, Recipe
@@ -113,53 +113,58 @@ class Knobs:
         return dataclasses.replace(_WAYS[self.setting], **given)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Model:
+    """What one seed gave."""
+
+    score: float
+    seconds: float
+    points: list[dict[str, Any]]
+
+
 def run(knobs: Knobs, conditions: Conditions, progress: Progress) -> dict[str, Any]:
     """Trains and tests over all seeds; plain JSON values, with ``epsilon`` None where there is no guarantee."""
+    if not knobs.private:
+        conditions.refuse_account()
     way = knobs.way()
     data = adding(way.length, train_examples=way.examples, test_examples=_TEST_EXAMPLES)
     if conditions.held_out:
         data = hold_out(data)
     plan = _plan(knobs, way, len(data.train)) if knobs.private else None
-    check_payable(conditions, private=plan is not None)
-    scores, seconds, history = [], [], []
-    for seed in range(conditions.seeds):
+    conditions.require([] if plan is None else [plan])
+
+    def train(seed: int) -> _Model:
         started = time.perf_counter()
         watch = _Watch(data, way, plan, seed, progress)
         torch.manual_seed(seed)  # initial weights; private noise and sampling have a source of their own
         model = SequenceReader(2, knobs.hidden, 1)
         if plan is None:
-            train_plainly(
-                model,
-                regression_loss,
-                data.train,
-                batch_size=way.batch_size,
-                steps=way.steps,
-                optimizer=_optimizer(model, way),
-                seed=seed,
-                change=Tanh(way.c, way.k).filter if knobs.setting == FILTERED else None,
-                callbacks=[watch],
-            )
+            _train_plainly(model, data, knobs, watch, seed)
         else:
             _train_privately(model, data, way, plan, conditions, watch, f"{RECIPE.name}, seed {seed}")
-        history += watch.points
-        scores.append(explained(model, data))
-        seconds.append(time.perf_counter() - started)
+        return _Model(explained(model, data), time.perf_counter() - started, watch.points)
+
+    return seed_by_seed(range(conditions.seeds), train, lambda models: _summary(models, data, way, plan, conditions))
+
+
+def _summary(
+    models: list[_Model], data: DataSet, way: _Way, plan: DPSGD | None, conditions: Conditions
+) -> dict[str, Any]:
     return {
         "published": None,
         "published_epsilon": None,
-        "measured": statistics.fmean(scores),
-        "std": statistics.stdev(scores) if len(scores) > 1 else None,
         "measured_on": f"{len(data.test)} {'held-out' if conditions.held_out else 'test'} sequences",
-        "accuracies": scores,
         "metric": "variance explained",
         **guarantee_facts(plan),
         "epsilons": {},
         "steps": way.steps,
         "training": dataclasses.asdict(way),
-        "seconds": sum(seconds),
-        "seconds_a_seed": statistics.fmean(seconds),
-        "history": history,
-        **provenance(conditions),
+        **seed_facts(
+            [model.score for model in models],
+            [model.seconds for model in models],
+            [point for model in models for point in model.points],
+            conditions,
+        ),
     }
 
 
@@ -202,6 +207,21 @@ class _Watch:
 
 def _optimizer(model: nn.Module, way: _Way) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), way.learning_rate, momentum=way.momentum)
+
+
+def _train_plainly(model: nn.Module, data: DataSet, knobs: Knobs, watch: _Watch, seed: int) -> None:
+    way = knobs.way()
+    train_plainly(
+        model,
+        regression_loss,
+        data.train,
+        batch_size=way.batch_size,
+        steps=way.steps,
+        optimizer=_optimizer(model, way),
+        seed=seed,
+        change=Tanh(way.c, way.k).filter if knobs.setting == FILTERED else None,
+        callbacks=[watch],
+    )
 
 
 def _train_privately(
