@@ -6,7 +6,7 @@ from compiled_checks import BOUND, a_network, check_equal, cross_entropy, eager_
 from torch._dynamo.utils import counters
 
 from tacit.clipping import Flat
-from tacit.gradients import clipped_grad
+from tacit.gradients import clipped_grad, compiling_apart
 from tacit.gradients.compiling import can_compile, wait_for_compiler
 
 pytestmark = pytest.mark.skipif(
@@ -31,10 +31,14 @@ def test_a_step_is_compiled_by_another_process_while_eager_ones_go_on(monkeypatc
 
 
 def test_who_waits_for_a_program_that_another_process_has_compiled_finds_it_too(monkeypatch, tmp_path):
-    """As a second model of the same kind does, after one that was trained while its step was compiled."""
+    """As a second model of the same kind does, after one that was trained while its step was compiled.
+
+    So does one for which memory has no room for another process.
+    """
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     x, y = (part.cuda() for part in images())
-    for wait in (False, True):
+    for wait, room in ((False, compiling_apart._ROOM), (True, compiling_apart._ROOM), (False, 2**62)):
+        monkeypatch.setattr(compiling_apart, "_ROOM", room)
         counters.clear()
         grad = clipped_grad(a_network().cuda(), cross_entropy, clipping=Flat(BOUND), engine="bookkeeping")
         grad.start_compiling(wait=wait)

@@ -21,7 +21,7 @@ from tacit.core.errors import UnsupportedError
 from tacit.gradients import ClippedGrad, clipped_grad, compiler_jobs, compiler_process, compiling, compiling_apart
 from tacit.gradients.compiler_jobs import CompilerSettings, Job
 from tacit.gradients.compiling import can_compile
-from tacit.gradients.compiling_apart import can_compile_apart, compile_apart
+from tacit.gradients.compiling_apart import can_compile_apart, compile_apart, has_room_apart
 
 CPU = torch.device("cpu")
 pytestmark = [
@@ -165,6 +165,19 @@ def test_operators_of_the_users_own_are_compiled_here():
 
     own.register_fake(torch.empty_like)
     assert not can_compile_apart(make_fx(own)(torch.ones(2)), CPU)
+
+
+def test_a_full_gpu_keeps_programs_from_being_compiled_apart_and_not_from_being_read(monkeypatch):
+    gpu, free = torch.device("cuda"), [compiling_apart._ROOM - 1]
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free[0], 2**40))
+    monkeypatch.setattr(compiling_apart, "_keeps_programs", lambda: True)
+    assert can_compile_apart(a_graph()[0], gpu)
+    assert not has_room_apart(gpu)
+    assert has_room_apart(CPU)
+    free[0] += 1
+    assert has_room_apart(gpu)
+    monkeypatch.setattr(compiling_apart, "_keeps_programs", lambda: False)
+    assert not can_compile_apart(a_graph()[0], gpu)
 
 
 def test_where_the_other_process_fails_this_one_compiles(cache, monkeypatch):

@@ -20,8 +20,9 @@ from tacit.ledger import Ledger
 from tacit.mechanisms import StepNoise
 from tacit.models import PrivateGRU
 from tacit.sampling import Poisson, TruncatedPoisson
-from tacit.training import Execution, Private, execution
+from tacit.training import Execution, Private, execution, fit
 from tacit.training.execution import CompileWatch, first_chunk_size
+from tacit.training.tally import Tally
 
 CPU_MESSAGE = "[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory: you tried to allocate"
 
@@ -349,6 +350,19 @@ def test_a_compiled_run_says_so_and_pads_every_chunk(traced):
         run.step(lot)
     assert "; compiled; 6 examples at once" in run.engine
     assert len(run._grad._engine._programs) == 1
+
+
+def test_how_long_the_program_took_is_told_of_runs_that_end_and_of_others(traced):
+    found = {}
+    for compile_ in (True, False):
+        model = network()
+        optimizer, how = torch.optim.SGD(model.parameters(), lr=0.1), Execution(compile=compile_)
+        tally = Tally(plan(steps=2), past_unknown=False)
+        run = {"optimizer": optimizer, "execution": how, "opened": tally.open}
+        ended = fit(model, cross_entropy, records(), plan(steps=2), **run)
+        assert ended.compile_seconds == tally.latest.compile_seconds == tally.results()[0].compile_seconds
+        found[compile_] = ended.compile_seconds
+    assert found[True] > found[False] == 0
 
 
 def test_memory_that_runs_out_in_a_compiled_run_forgets_its_programs(traced, monkeypatch):

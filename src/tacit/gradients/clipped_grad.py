@@ -96,7 +96,7 @@ class ClippedGrad:
 
     @property
     def compile_seconds(self) -> float:
-        """How long compilation took so far, tracing left out; zero where nothing is compiled."""
+        """How long the programs that there are took to compile, tracing left out; zero where none came of it."""
         return self._engine.seconds if isinstance(self._engine, CompiledEngine) else 0.0
 
     def start_compiling(self, *, wait: bool) -> None:

@@ -113,8 +113,9 @@ class CompiledEngine:
 
     @property
     def seconds(self) -> float:
-        """How long the programs took to compile, together."""
-        return sum(program.compilation.seconds for program in self._programs.values())
+        """How long the programs that there are took to compile, together."""
+        found = (program.compilation for program in self._programs.values())
+        return sum(compilation.seconds for compilation in found if compilation.ready)
 
     @property
     def asked(self) -> bool:

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from tacit.gradients.compiler_jobs import Job
-from tacit.gradients.compiling_apart import CachedJob, can_compile_apart, compile_apart
+from tacit.gradients.compiling_apart import CachedJob, can_compile_apart, compile_apart, has_room_apart
 from tacit.gradients.graphs import on_gpu
 from tacit.gradients.kept_memory import keep_freed_memory
 from tacit.gradients.narrow_products import read_rows_where_they_lie
@@ -212,7 +212,7 @@ class Compilation:
 
     Attributes:
         failure: why it failed, where it did.
-        seconds: how long it took, once it is ready.
+        seconds: how long it took, failed tries with it; whole once it is `ready`.
     """
 
     def __init__(self, trace: Trace, inputs: Sequence[Tensor], *, wait: bool) -> None:
@@ -221,10 +221,11 @@ class Compilation:
         self.seconds = 0.0
         self._program: Program | None = None
         self._inputs, self._wait = list(inputs), wait
+        device = inputs[0].device
         self._on_gpu = inputs[0].is_cuda
-        known = can_compile_apart(trace.graph, inputs[0].device)
-        self._apart = known and not (wait and self._on_gpu)
-        self._read_back = known and self._on_gpu  # so that torch's cache knows what another process has compiled
+        shared = can_compile_apart(trace.graph, device)
+        self._apart = shared and not (wait and self._on_gpu) and has_room_apart(device)
+        self._read_back = shared and self._on_gpu  # so that torch's cache knows what another process has compiled
         self._start()
         if wait and not self.ready:
             self.try_again()
@@ -267,11 +268,13 @@ class Compilation:
         started = time.perf_counter()
         try:
             with _ONE_AT_A_TIME:
-                self._program = self._compile(cached)
+                program = self._compile(cached)
+                self.seconds += time.perf_counter() - started
+                self._program = program  # the last: who finds it may ask for the seconds
             self._inputs = []
         except Exception as error:
+            self.seconds += time.perf_counter() - started
             self.failure = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        self.seconds += time.perf_counter() - started
 
     def _compile(self, cached: CachedJob | None) -> Program:
         if cached is None:

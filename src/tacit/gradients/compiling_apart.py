@@ -41,14 +41,22 @@ _SCRATCH = "tmp"
 
 
 def can_compile_apart(graph: GraphModule, device: torch.device) -> bool:
-    """Whether another process can know every operation of the graph: operators of the user's own live in this one."""
+    """Whether another process can know every operation of the graph, and this one find what comes of it.
+
+    Operators of the user's own live in this process alone. A GPU also needs `has_room_apart`.
+    """
     operators = (node.target for node in graph.graph.nodes if isinstance(node.target, torch._ops.OpOverload))
     known = all(operator.namespace in _KNOWN for operator in operators)
     if not known or sys.platform != "linux":
         return False
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0] >= _ROOM and _keeps_programs()
+        return _keeps_programs()
     return device.type == "cpu" and hasattr(torch._C, "_aoti")
+
+
+def has_room_apart(device: torch.device) -> bool:
+    """Whether another process finds memory there to compile in; finding what lies on disk already takes none."""
+    return device.type != "cuda" or torch.cuda.mem_get_info(device)[0] >= _ROOM
 
 
 def compile_apart(graph: GraphModule, inputs: Sequence[Tensor], options: dict[str, Any]) -> Program:

@@ -73,7 +73,7 @@ class Outcome:
 class Trained:
     """One model, with the public map that private preparations put before it, and what was seen on the way.
 
-    ``compiled`` says whether its step was: the program is kept on disk.
+    ``compiled`` says whether a program came of its step, which is kept on disk.
     """
 
     model: nn.Module

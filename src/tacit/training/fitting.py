@@ -35,7 +35,7 @@ class FitResult:
         stretches: how many that were; after Ctrl-C in the middle of a step it counts, though its update is missing.
             One number, unless steps were drawn again after a crash: each stretch then is a run of its own.
         engine: which engine computed the gradients, and why.
-        compile_seconds: how long its step took to compile; 0 where all steps were eager.
+        compile_seconds: how long its step took to compile; 0 where no program came of it, so that all were eager.
     """
 
     model: nn.Module

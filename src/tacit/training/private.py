@@ -116,7 +116,7 @@ class Private:
 
     @property
     def compile_seconds(self) -> float:
-        """How long the step took to compile, where it is; most of it passes beside the training."""
+        """How long the step took to compile, zero where no program came of it; most passes beside the training."""
         return self._grad.compile_seconds
 
     def batches(self, train_set: Any) -> Iterator[Lot]:
