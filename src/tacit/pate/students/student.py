@@ -13,7 +13,7 @@ from tacit.training.augmentation import random_affine, random_elastic, random_er
 from tacit.training.averaging import WeightAverage
 
 Progress = Callable[[float], None]
-_FUSED = {"cpu", "cuda"}  # devices on which one call updates all weights
+_FUSED = {"cpu", "cuda"}  # where one call for all weights was compared with the definition; elsewhere torch chooses
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +108,7 @@ def descend(
         learning_rate: at the start.
         progress: is told the share that is done.
     """
-    fused = next(model.parameters()).device.type in _FUSED
+    fused = True if next(model.parameters()).device.type in _FUSED else None
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, fused=fused)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     model.train()
