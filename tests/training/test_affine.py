@@ -2,11 +2,16 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
+from scipy import stats
 
 from tacit.core import InputError
-from tacit.training.augmentation import random_affine
+from tacit.training.augmentation import _affine_places, random_affine
+
+STRONG = {"degrees": 40.0, "shift": 0.2, "stretch": 0.5, "shear": 0.3}
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -51,6 +56,60 @@ def test_stretches_change_the_size():
     mass = random_affine(blobs(), generator(), stretch=0.3).sum((1, 2, 3)) / blobs().sum((1, 2, 3))
     assert 1 / 1.3**2 - 0.05 < mass.min() < 0.9
     assert 1.1 < mass.max() < 1.3**2 + 0.1
+
+
+def slow_places(numbers, size, *, degrees, shift, stretch, shear):
+    """Where pixels come from: turned after being sheared after being stretched, each by its own number in [-1, 1]."""
+    matrices = []
+    for row in numbers.T.tolist():
+        angle = row[0] * math.radians(degrees)
+        slant = row[1] * shear
+        wide = (1 + stretch) ** row[2]
+        high = (1 + stretch) ** row[3]
+        right = row[4] * 2 * shift
+        down = row[5] * 2 * shift
+        matrices.append(
+            [
+                [math.cos(angle) * wide, (slant * math.cos(angle) - math.sin(angle)) * high, right],
+                [math.sin(angle) * wide, (slant * math.sin(angle) + math.cos(angle)) * high, down],
+            ]
+        )
+    return F.affine_grid(torch.tensor(matrices), size, align_corners=False)
+
+
+def test_places_are_those_of_the_six_numbers_of_each_image():
+    images = torch.zeros(7, 1, 5, 8)
+    numbers = torch.empty(6, len(images)).uniform_(-1, 1, generator=generator(3))
+    expected = slow_places(numbers, [7, 1, 5, 8], **STRONG)
+    torch.testing.assert_close(_affine_places(images, generator(3), **STRONG), expected, rtol=0, atol=1e-5)
+
+
+def drawn_numbers(places):
+    """The six numbers of each image again, in [-1, 1], from where the pixels of images of 2 x 2 come from."""
+    places = places.double().numpy()
+    across, along = places[:, :, 1] - places[:, :, 0], places[:, 1] - places[:, 0]
+    (x, y), (u, v) = across.mean(1).T, along.mean(1).T  # the matrix's columns, as the pixels lie 1 apart
+    angle, wide = np.arctan2(y, x), np.hypot(x, y)
+    high = v * np.cos(angle) - u * np.sin(angle)
+    slant = (u * np.cos(angle) + v * np.sin(angle)) / high
+    right, down = places.mean((1, 2)).T
+    reach = math.log1p(STRONG["stretch"])
+    turns = angle / math.radians(STRONG["degrees"]), slant / STRONG["shear"]
+    return np.stack(
+        [*turns, np.log(wide) / reach, np.log(high) / reach, *(np.array([right, down]) / 2 / STRONG["shift"])]
+    )
+
+
+def test_the_six_numbers_are_uniform_and_have_nothing_to_do_with_each_other():
+    images = torch.zeros(5000, 1, 2, 2)
+    numbers = drawn_numbers(_affine_places(images, generator(), **STRONG))
+    uniform = stats.uniform(-1, 2).cdf
+    for number in numbers:
+        assert stats.kstest(number, uniform).pvalue > 1e-3
+        for scale in (0.9, 1.1):
+            assert stats.kstest(scale * number, uniform).pvalue < 1e-4
+    correlations = np.corrcoef(numbers) - np.eye(6)
+    assert np.abs(correlations).max() < 4 / math.sqrt(5000)
 
 
 def test_every_image_by_itself_and_by_the_generator():
