@@ -76,8 +76,9 @@ def test_a_refusal_is_the_same_in_a_process_of_its_own(tmp_path):
     assert done.stderr == run_tacit(*QUICK, "--delta", "0", cwd=tmp_path).stderr
 
 
+@pytest.mark.filterwarnings("default")
 def test_a_large_delta_is_a_warning(tmp_path):
-    done = run_process(*QUICK, "--delta", "0.01", "--json", "--out", str(tmp_path / "run"))
+    done = run_tacit(*QUICK, "--delta", "0.01", "--json", "--out", str(tmp_path / "run"))
     assert done.returncode == 0
     assert "tacit: warning: delta=0.01" in done.stderr
     json.loads(done.stdout)

@@ -99,7 +99,8 @@ def test_what_is_private_is_named_where_it_is_told():
 
 @pytest.mark.parametrize("teacher", ["logistic", "forest", "bayes"])
 def test_teachers_may_be_estimators(teacher, tmp_path):
-    ran = run_tacit(*SMALL, "--teacher", teacher, "--gamma", "2", "--out", str(tmp_path / "run"), "--json")
+    few = ("--teachers", "4", "--gamma", "4")
+    ran = run_tacit(*SMALL, *few, "--teacher", teacher, "--out", str(tmp_path / "run"), "--json")
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout)["aggregator_accuracy"] > 0.6
 

@@ -26,7 +26,7 @@ def folder(tmp_path):
 
 def test_a_killed_run_is_resumed_within_its_budget(folder):
     """The budget holds the run once; the killed process has reserved all of it."""
-    command = [str(PROGRAM), *LINES, "--steps", "600", "--ledger", "ledger.db", "--checkpoint", "saved", "--json"]
+    command = [str(PROGRAM), *LINES, "--steps", "200", "--ledger", "ledger.db", "--checkpoint", "saved", "--json"]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     states = folder / "saved" / "0"
     while len(list(states.glob("state-*"))) < 3 and process.poll() is None:
@@ -38,7 +38,7 @@ def test_a_killed_run_is_resumed_within_its_budget(folder):
     resumed = run_process(*command[1:], "--resume", cwd=folder)  # like the run that was killed
     assert resumed.returncode == 0, resumed.stderr
     told = json.loads(resumed.stdout)
-    assert told["steps"] == 600
+    assert told["steps"] == 200
     assert told["epsilon"] <= 3
     assert not (states / "key").exists()
     shown = json.loads(run_tacit("ledger", "show", "ledger.db", "--json", cwd=folder).stdout)

@@ -30,10 +30,12 @@ def quiet(*_: object) -> None:
         ("private-knn-svhn", 1, {"queries": "10", "voters": "3", "sampling_rate": "0.5", "sigma": "0.3"}),
     ],
 )
-def test_a_recipe_reads_the_official_format_and_says_what_it_cost(small_svhn, name, seeds, changes):
+def test_a_recipe_reads_the_official_format_and_says_what_it_cost(small_svhn, request, name, seeds, changes):
+    if seeds == 1:  # one student of so few steps may stay at chance: what it learns is looked at in two
+        request.getfixturevalue("hasty_student")
     result = run_recipe(RECIPES[name], changes, Conditions(seeds=seeds), quiet)
     assert result["beside"]["answers right"] > 0.8
-    assert max(result["accuracies"]) > 0.8 or seeds == 1  # one student of so few steps may stay at chance
+    assert max(result["accuracies"]) > 0.8 or seeds == 1
     assert len(result["accuracies"]) == result["seeds"] == seeds
     assert result["delta"] == 1e-6
     assert 0 < result["epsilon"] <= result["epsilons"]["whatever the votes"]
