@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 from command_line import run_tacit
 
+from tacit.pate import settings
+from tacit.pate.students import FixMatch, Supervised
 from tacit.reporting.pate_page import PRIVATE_MARK
+
+
+@pytest.fixture(autouse=True)
+def hasty_student(monkeypatch):
+    """Nothing depends on how well a supervised student has learned, and the other need not be at its best."""
+    monkeypatch.setattr(settings, "Supervised", lambda: Supervised(steps=30))
+    monkeypatch.setattr(settings, "FixMatch", lambda: FixMatch(steps=200))
 
 
 def test_a_student_learns_from_noisy_votes():
