@@ -99,7 +99,7 @@ def test_a_run_that_leaks_more_than_it_says_is_refuted(planted, tmp_path):
         torch.nn.functional.cross_entropy(model(split.inputs), split.targets).backward()
         optimizer.step()
     leaky.save_model(model)
-    prose = run_tacit("audit", str(tmp_path)).stdout
+    prose = run_tacit("audit", str(tmp_path), "--shadows", "0").stdout
     for part in ("claimed epsilon", "audited epsilon", "could have shown", "refuted", "for the owner of the data"):
         assert part in prose
     assert "accused in at most 5 of 100 audits" in " ".join(prose.split())
@@ -111,7 +111,8 @@ def test_a_run_that_leaks_more_than_it_says_is_refuted(planted, tmp_path):
 def test_a_run_without_noise_has_no_claim(tmp_path):
     folder = str(tmp_path / "run")
     told(*TRAIN, "--noise-multiplier", "0", "--unsafe-no-noise", "--canaries", "100", "--out", folder)
-    found = told("audit", folder, "--confidence", "0.5", "--out", str(tmp_path / "elsewhere"))
+    elsewhere = ("--out", str(tmp_path / "elsewhere"))
+    found = told("audit", folder, "--confidence", "0.5", "--shadows", "0", *elsewhere)
     assert found["epsilon_claimed"] is None
     assert not found["refuted"]
     assert found["confidence"] == 0.5
@@ -238,7 +239,8 @@ def test_a_linear_fit_whose_rows_are_not_known_is_refused(table):
 def test_a_run_of_pate_is_attacked(tmp_path):
     folder = str(tmp_path / "pate")
     ways = ("--teachers", "20", "--queries", "20", "--student", "supervised", "--public", "last")
-    run = told("pate", "digits", *ways, "--out", folder)
+    with mock.patch("tacit.pate.settings.Supervised", return_value=Supervised(steps=30)):
+        run = told("pate", "digits", *ways, "--out", folder)
     found = told("audit", folder, "--shadows", "4")
     assert found["epsilon_claimed"] == pytest.approx(run["epsilon_data_independent"])
     assert found["attacks"][0]["members"] == len(load("digits").train)
