@@ -44,6 +44,25 @@ def test_features_are_what_the_definition_says(cells, threshold, channels):
     torch.testing.assert_close(found, due)
 
 
+@pytest.mark.parametrize(
+    ("cells", "window", "starts"), [(2, 5, [0, 3]), (3, 4, [0, 2, 4]), (4, 3, [0, 1, 2, 3]), (4, 5, [0, 1, 2, 3])]
+)
+def test_windows_overlap_and_begin_at_equal_distances(cells, window, starts):
+    filters, shift = gaussian_filters(5, generator(), size=4, dtype=torch.float64)
+    given = images()
+    every = PatchFilters(filters, shift, cells=8)(given)  # one patch a cell: there are eight a side
+    found = PatchFilters(filters, shift, cells=cells, window=window)(given)
+    means = [[every[:, :, y : y + window, x : x + window].mean(dim=(2, 3)) for x in starts] for y in starts]
+    torch.testing.assert_close(found, torch.stack([torch.stack(row, dim=2) for row in means], dim=2))
+
+
+@pytest.mark.parametrize(("window", "height"), [(8, 11), (3, 12)])
+def test_windows_without_room_are_refused(window, height):
+    maps = PatchFilters(*gaussian_filters(5, generator(), size=4), cells=2, window=window)
+    with pytest.raises(InputError, match=f"window={window}: 2 squares a side do not fit into"):
+        maps(torch.rand(1, 3, height, 11))
+
+
 def test_brightness_and_contrast_hardly_matter():
     filters, shift = gaussian_filters(8, generator(), dtype=torch.float64)
     maps = PatchFilters(filters, shift, contrast=1e-6)
@@ -107,7 +126,13 @@ def test_filters_are_no_part_of_the_state():
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [({"cells": 0}, "cells=0"), ({"threshold": -1.0}, "threshold=-1"), ({"contrast": 0.0}, "contrast=0")],
+    [
+        ({"cells": 0}, "cells=0"),
+        ({"threshold": -1.0}, "threshold=-1"),
+        ({"contrast": 0.0}, "contrast=0"),
+        ({"window": 0}, "window=0"),
+        ({"window": 3, "cells": 1}, "window=3, cells=1: overlap takes two cells"),
+    ],
 )
 def test_bad_settings_are_refused(arguments, message):
     with pytest.raises(InputError, match=message):

@@ -36,6 +36,9 @@ class PatchFilters(nn.Module):
         cells: of the grid along either axis; they overlap by a patch or so where they do not divide the image.
         threshold: t, from 0.
         contrast: c, above 0: the standard deviation of patches that are hardly more than noise.
+        window: the side, in patches, of the squares that means are taken over where these shall overlap, at least two
+            in either direction: the first begins in the corner, the others as far apart as there is room for. By
+            default they are the cells of the grid, which hardly overlap.
 
     References: Coates and Ng, The Importance of Encoding Versus Training with Sparse Coding and Vector Quantization,
     2011; Thiry et al., The Unreasonable Effectiveness of Patches in Deep Convolutional Kernels Methods, 2021.
@@ -45,7 +48,14 @@ class PatchFilters(nn.Module):
     shift: Tensor
 
     def __init__(
-        self, filters: Tensor, shift: Tensor, *, cells: int = 4, threshold: float = 0.5, contrast: float = 0.1
+        self,
+        filters: Tensor,
+        shift: Tensor,
+        *,
+        cells: int = 4,
+        threshold: float = 0.5,
+        contrast: float = 0.1,
+        window: int | None = None,
     ) -> None:
         super().__init__()
         if filters.dim() != 4 or shift.shape != filters.shape[:1]:
@@ -56,6 +66,9 @@ class PatchFilters(nn.Module):
         self.cells = check_count("cells", cells)
         self.threshold = check_non_negative("threshold", threshold)
         self.contrast = check_positive("contrast", contrast)
+        self.window = None if window is None else check_count("window", window)
+        if window is not None and cells < 2:
+            raise InputError(f"window={window}, cells={cells}: overlap takes two cells or more. Leave out the window.")
         without_mean = filters - filters.mean(dim=(1, 2, 3), keepdim=True)
         self.register_buffer("filters", without_mean, persistent=False)
         self.register_buffer("shift", shift.view(-1, 1, 1), persistent=False)
@@ -65,7 +78,20 @@ class PatchFilters(nn.Module):
         """Features of images (N, C, H, W)."""
         answers = F.conv2d(images, self.filters) * self._scales(images) - self.shift
         kinds = (F.relu(answers - self.threshold), F.relu(-answers - self.threshold))
-        return torch.cat([F.adaptive_avg_pool2d(kind, self.cells) for kind in kinds], dim=1)
+        return torch.cat([self._means(kind) for kind in kinds], dim=1)
+
+    def _means(self, maps: Tensor) -> Tensor:
+        """(N, K, cells, cells)."""
+        if self.window is None:
+            return F.adaptive_avg_pool2d(maps, self.cells)
+        room = min(maps.shape[2:]) - self.window
+        if maps.shape[2] != maps.shape[3] or room < self.cells - 1:
+            raise InputError(
+                f"window={self.window}: {self.cells} squares a side do not fit into {tuple(maps.shape[2:])} patches, "
+                "which must be as many in both directions. Take a smaller window, or none."
+            )
+        means = F.avg_pool2d(maps, self.window, stride=room // (self.cells - 1))
+        return means[:, :, : self.cells, : self.cells]
 
     def _scales(self, images: Tensor) -> Tensor:
         """(N, 1, H', W'): one over each patch's contrast."""
