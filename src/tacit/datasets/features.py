@@ -16,7 +16,7 @@ from tacit.core.errors import InputError
 from tacit.datasets.locating import cache_folder
 from tacit.datasets.split import DataSet, Split
 
-_AT_ONCE = 4096
+_AT_ONCE = 512  # inputs: maps on the way to features may be a hundred times as large as these
 _PROBES = 3
 _NAME = "features"
 
