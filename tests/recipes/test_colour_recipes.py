@@ -13,7 +13,7 @@ from tacit.models.wide_resnet import WideResNet
 from tacit.recipes import Conditions, find_recipe, run_recipe
 from tacit.recipes.colour_images import half_precision_loss, random_views
 from tacit.recipes.cropped_network import crop_and_flip
-from tacit.recipes.fixed_features import PriorMaps
+from tacit.recipes.fixed_features import PriorMaps, named_features
 from tacit.recipes.noise_prior_cifar10 import find_prior, start
 from tacit.recipes.scale_cifar10 import examples_at_once
 from tacit.recipes.scatter_cnn_cifar10 import BothSides, OverSides
@@ -113,8 +113,24 @@ def test_maps_of_a_prior_are_fixed(prior):
     torch.testing.assert_close(maps(images), network.maps(images))
 
 
+def test_maps_of_a_prior_are_smoothed_and_those_of_both_sides_averaged(prior):
+    (kind,) = named_features("network")
+    images = torch.rand(3, 3, 32, 32)
+    maps = torch.lerp(find_prior(prior).maps(images), find_prior(prior).maps(images.flip(3)), 0.5)
+    due = torch.stack([maps[:, :, y : y + 3, x : x + 3].mean(dim=(2, 3)) for y in range(6) for x in range(6)], dim=2)
+    torch.testing.assert_close(kind.make(prior)(images).flatten(2), due)
+    assert kind.kind == (256, 36)  # of the prior that is not as narrow as this one
+
+
+@pytest.mark.parametrize(("name", "steps", "whitening"), [("filters", 200, 0.7), ("noise", 400, 1.0)])
+def test_linear_lines_have_levels_of_their_own(name, steps, whitening):
+    configuration = find_recipe(f"{name}-linear-cifar10").configured({"epsilon": "8"})
+    assert configuration.steps == steps
+    assert configuration.preparations(100)[1].power == whitening
+
+
 def test_a_prior_of_another_width_is_refused(prior):
-    with pytest.raises(InputError, match="hold 16384 numbers"):
+    with pytest.raises(InputError, match="hold 9216 numbers"):
         run("noise-linear-cifar10", features="network", prior=str(prior))
 
 

@@ -179,7 +179,7 @@ def test_features_are_computed_in_view_and_preparations_made_for_the_examples_th
     outcome = measure(configuration, Conditions(held_out=True), lambda *done: moved.append(done))
     assert outcome.plan.preparations == (Centring(outcome.plan.examples, 10.0),)
     assert outcome.plan.examples < examples
-    assert moved[0] == (0, examples, examples, 0.0, FEATURES)
+    assert moved[0] == (0, 512, examples, 0.0, FEATURES)  # inputs made so far of all there are
     assert moved[-1] == (0, 5, 5, outcome.plan.epsilon(), TRAINING)
 
 

@@ -23,6 +23,8 @@ from tacit.training.preparation.whitening import Kind
 _SHAPE = (3, 32, 32)
 _FILTERS = 400
 _CELLS = 4
+_WINDOW = 11  # patches along a side, of 27, that a mean for leaves is taken over
+_SMOOTHED = 3  # places along a side of the network's maps that a mean is taken over
 _LEAVES = 300  # images whose patches filters are made of
 _SEED = 0
 _AT_ONCE = 500
@@ -86,20 +88,21 @@ def _leaves(prior: Path) -> nn.Module:
     del prior
     generator = torch.Generator().manual_seed(_SEED)
     images = DeadLeaves(_SHAPE[1]).sample(_LEAVES, generator)
-    return _answers(*filters_like(images, _FILTERS, generator), threshold=0.5)
+    return _answers(*filters_like(images, _FILTERS, generator), threshold=0.5, window=_WINDOW)
 
 
-def _answers(filters: Tensor, shift: Tensor, threshold: float) -> nn.Module:
-    return nn.Sequential(MeanOfSides(PatchFilters(filters, shift, cells=_CELLS, threshold=threshold)), SignedRoot())
+def _answers(filters: Tensor, shift: Tensor, *, threshold: float, window: int | None = None) -> nn.Module:
+    answers = PatchFilters(filters, shift, cells=_CELLS, threshold=threshold, window=window)
+    return nn.Sequential(MeanOfSides(answers), SignedRoot())
 
 
 def _network(prior: Path) -> nn.Module:
-    return MeanOfSides(PriorMaps(find_prior(prior)))
+    return nn.Sequential(MeanOfSides(PriorMaps(find_prior(prior))), nn.AvgPool2d(_SMOOTHED, stride=1))
 
 
 _KINDS: Mapping[str, Features] = {
     "scattering": Features(_scattering, (243, 64)),
     "filters": Features(_gaussian, (2 * _FILTERS, _CELLS**2)),
     "leaves": Features(_leaves, (2 * _FILTERS, _CELLS**2)),
-    "network": Features(_network, (256, 64), from_prior=True),
+    "network": Features(_network, (256, 36), from_prior=True),
 }

@@ -54,7 +54,7 @@ class Pretraining:
         seed: of everything random but the model's initial weights.
     """
 
-    steps: int = 4500
+    steps: int = 10_000
     batch: int = 1024
     learning_rate: float | None = None
     warm_up: int = 400
