@@ -91,6 +91,16 @@ def test_rows_say_what_their_command_has_set(tmp_path):
     assert "| some method | published, public last, learning rate 0.1 |" in page.read_text(encoding="utf-8")
 
 
+def test_a_row_from_before_its_recipe_was_changed_says_so(tmp_path):
+    """In the table with what it had then; in figures, where there is no room for that, with a word."""
+    knobs = {"epsilon": 3.0, "whitening": 0.7, "learning_rate": None}
+    earlier = {**RESULT, "name": "noise-linear-cifar10", "dataset": "cifar10-jpeg", "knobs": knobs}
+    text, drawn = shown(tmp_path, {**earlier, "command": "tacit recipe run noise-linear-cifar10 --set epsilon=3"})
+    assert "| ours, earlier (whitening 0.7, steps 1000) |" in text
+    assert "some method, ours, earlier<" in drawn["frontier-cifar10-jpeg"]
+    assert "noise-linear-cifar10-ours-earlier-epochs" in drawn
+
+
 def test_every_figure_is_shown_and_whole(page):
     text, figures = page
     assert {figure.stem for figure in figures} == {
@@ -227,7 +237,13 @@ def test_accuracy_against_epsilon_and_delta_is_recounted_from_the_event(tmp_path
 def test_runs_on_other_inputs_have_a_figure_of_deltas_of_their_own(tmp_path):
     """In one figure, runs of the same noise would be told apart by nothing."""
     run = {**RESULT, "name": "abadi2016-mnist", "event": event_to_json(dpsgd_event(0.01, 4.0, 1000))}
-    kinds = [{**run, "knobs": {"setting": "published", "inputs": inputs}} for inputs in ("upright", "pixels")]
+    kinds = [
+        {
+            **{**run, "knobs": {"setting": "published", "inputs": inputs}},
+            "command": f"tacit recipe run abadi2016-mnist --set inputs={inputs}",
+        }
+        for inputs in ("upright", "pixels")
+    ]
     text, figures = shown(tmp_path, *kinds)
     for name in ("abadi2016-mnist-published-upright-deltas", "abadi2016-mnist-published-pixels-deltas"):
         assert figures[name].count("delta 0.01<") == 1

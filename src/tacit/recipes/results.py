@@ -13,6 +13,7 @@ from typing import Any
 
 from tacit.core.errors import InputError
 from tacit.core.plain import to_json
+from tacit.recipes.earlier_settings import earlier_settings
 from tacit.reporting.rendering import write_whole
 
 REQUIRED = ("name", "measured", "epsilon", "seeds", "hardware", "versions", "command", "date")
@@ -72,6 +73,7 @@ def _cannot_be_written(folder: Path, error: OSError) -> InputError:
 def read_results(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """All measurements and all sweeps of a folder, by file name.
 
+    A measurement's ``earlier`` holds what its recipe has changed since (`earlier_settings`).
     What was interrupted is left out with a warning: whoever may stop when the seeds so far look well has chosen them.
     """
     _check_folder(folder)
@@ -83,7 +85,8 @@ def read_results(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any
             stacklevel=2,
         )
     whole = [result for result in found if not _was_interrupted(result)]
-    return [r for r in whole if "rows" not in r], [r for r in whole if "rows" in r]
+    measured = [{**result, "earlier": earlier_settings(result)} for result in whole if "rows" not in result]
+    return measured, [result for result in whole if "rows" in result]
 
 
 def results_by_recipe(folder: Path, *, required: bool) -> dict[str, list[dict[str, Any]]]:

@@ -51,7 +51,8 @@ others in the file. Starts of networks, inputs and averages of weights are ours 
 tanh CNNs start with orthogonal weights, on grey images with Gabor filters as well, and the digits of 2016 are upright
 unless the row says *pixels*.
 *recalibrated* ones have the least noise that PLD allows at the same epsilon. *own* ones, or *ours* where a recipe has
-nothing else, are not the paper's.
+nothing else, are not the paper's. *earlier* marks a row whose recipe was changed since, with what it had then: today
+the same command runs other settings.
 
 Seconds are those that passed, often with other runs on the same machine: alone a row takes less. They leave out fixed
 features (upright digits, scattering, random filters, maps of a prior from noise), which are computed before the first

@@ -54,15 +54,27 @@ def _told(rows: Sequence[Row], field: str, shown: Callable[[float], str]) -> tup
 
 
 def setting_of(row: Row) -> str:
-    """The setting, on which inputs where a recipe has several, and what else the command has set but epsilon."""
+    """The setting, on which inputs where a recipe has several, what else the command has set but epsilon, and whether
+    the recipe has changed since.
+    """
     setting, inputs = row["knobs"].get("setting", "ours"), row["knobs"].get("inputs")
     others = [
-        f"{re.sub('[_-]', ' ', key)} {value}"
+        _in_words(key, value)
         for key, value in re.findall(r"--set ([\w-]+)=(\S+)", row["command"])
         if key not in ("epsilon", "setting", "inputs")
     ]
+    earlier = ["earlier"] if row.get("earlier") else []
     held_out = ["on held-out training examples"] if is_held_out(row) else []
-    return ", ".join([setting, *([] if inputs is None else [inputs]), *others, *held_out])
+    return ", ".join([setting, *([] if inputs is None else [inputs]), *others, *earlier, *held_out])
+
+
+def _in_words(key: str, value: object) -> str:
+    return f"{re.sub('[_-]', ' ', key)} {value}"
+
+
+def _before(row: Row) -> str:
+    earlier = [_in_words(key, value) for key, value in row.get("earlier", {}).items()]
+    return f" ({', '.join(earlier)})" if earlier else ""
 
 
 def is_held_out(row: Row) -> bool:
@@ -86,7 +98,7 @@ def _cells(row: Row, notes: Notes) -> list[str]:
     moments = row["epsilon_by_accountant"].get("moments")
     return [
         row["method"],
-        setting_of(row),
+        f"{setting_of(row)}{_before(row)}",
         _published(row, notes),
         f"**{100 * row['measured']:.2f}**{spread}",
         str(row["seeds"]),
