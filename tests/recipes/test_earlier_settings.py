@@ -57,3 +57,8 @@ def test_steps_that_follow_from_epochs_or_a_run_of_its_own_say_nothing(name):
 
 def test_a_recipe_that_is_gone_says_nothing():
     assert earlier_settings({**result({"whitening": 0.7}), "name": "gone"}) == {}
+
+
+def test_a_command_that_is_none_was_earlier_as_a_whole():
+    given = {**result(), "command": "tacit recipe run 'noise"}
+    assert earlier_settings(given) == given["knobs"]

@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from tacit.core.errors import InputError
 from tacit.core.plain import to_json
 from tacit.recipes.catalogue import RECIPES
 from tacit.recipes.knobs import split_settings
@@ -23,14 +22,15 @@ def earlier_settings(result: Mapping[str, Any]) -> dict[str, Any]:
     recipe = RECIPES.get(result["name"])
     if recipe is None:
         return {}
-    settings = _settings_of(result["command"])
+    knobs, length = result.get("knobs", {}), result.get("steps")
     try:
+        settings = _settings_of(result["command"])
         today = json.loads(to_json(dataclasses.asdict(recipe.with_settings(settings))))
         steps = _steps(recipe, settings)
-    except InputError:  # a knob of the command is gone, or no longer takes such a value
-        return dict(result["knobs"])
-    earlier = {knob: value for knob, value in result["knobs"].items() if _differs(value, today.get(knob, _GONE))}
-    return earlier | ({"steps": result["steps"]} if _differs(result["steps"], steps) else {})
+    except ValueError:  # a knob of the command is gone or no longer takes such a value, or it is no command
+        return dict(knobs)
+    earlier = {knob: value for knob, value in knobs.items() if _differs(value, today.get(knob, _GONE))}
+    return earlier | ({"steps": length} if _differs(length, steps) else {})
 
 
 _GONE = object()

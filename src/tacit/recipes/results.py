@@ -73,7 +73,7 @@ def _cannot_be_written(folder: Path, error: OSError) -> InputError:
 def read_results(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """All measurements and all sweeps of a folder, by file name.
 
-    A measurement's ``earlier`` holds what its recipe has changed since (`earlier_settings`).
+    A measurement's ``earlier`` is what its recipe has changed since (`earlier_settings`).
     What was interrupted is left out with a warning: whoever may stop when the seeds so far look well has chosen them.
     """
     _check_folder(folder)
@@ -85,8 +85,7 @@ def read_results(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any
             stacklevel=2,
         )
     whole = [result for result in found if not _was_interrupted(result)]
-    measured = [{**result, "earlier": earlier_settings(result)} for result in whole if "rows" not in result]
-    return measured, [result for result in whole if "rows" in result]
+    return [r for r in whole if "rows" not in r], [r for r in whole if "rows" in r]
 
 
 def results_by_recipe(folder: Path, *, required: bool) -> dict[str, list[dict[str, Any]]]:
@@ -125,4 +124,5 @@ def _read(path: Path) -> dict[str, Any]:
     missing = [key for key in REQUIRED if key not in result] if isinstance(result, dict) else list(REQUIRED)
     if missing and not (isinstance(result, dict) and "rows" in result):
         raise InputError(f"result={str(path)!r}: has no {', '.join(missing)}. Measure it again with tacit recipe run.")
-    return {**result, "file": path.name}
+    found = {**result, "file": path.name}
+    return found if "rows" in result else {**found, "earlier": earlier_settings(result)}
