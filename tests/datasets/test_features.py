@@ -16,14 +16,14 @@ def small(train=20, test=6, seed=0):
 
 
 class Counting(nn.Module):
-    """Scales, and counts the examples that it saw."""
+    """Scales, and counts the examples that it saw; what a block is filled up with is zero."""
 
     def __init__(self, factor=2.0):
         super().__init__()
         self.factor, self.seen = factor, 0
 
     def forward(self, inputs):
-        self.seen += len(inputs)
+        self.seen += int(inputs.flatten(1).any(1).sum())
         return self.factor * inputs.flatten(1)
 
 

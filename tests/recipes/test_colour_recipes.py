@@ -1,7 +1,9 @@
 """The recipes on colour images, end to end on a few random images: what they train, on what, and at what cost."""
 
 import dataclasses
+import functools
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +16,8 @@ from tacit.recipes import Conditions, find_recipe, run_recipe
 from tacit.recipes.colour_images import half_precision_loss, random_views
 from tacit.recipes.cropped_network import crop_and_flip
 from tacit.recipes.fixed_features import PriorMaps, named_features
-from tacit.recipes.noise_prior_cifar10 import find_prior, start
+from tacit.recipes.measuring import measure
+from tacit.recipes.noise_prior_cifar10 import find_prior, prior_folder, start
 from tacit.recipes.scale_cifar10 import examples_at_once
 from tacit.recipes.scatter_cnn_cifar10 import BothSides, OverSides
 from tacit.training import Execution, over_views
@@ -135,7 +138,7 @@ def test_a_prior_of_another_width_is_refused(prior):
 
 
 def find_prior_of(name, **settings):
-    find_recipe(name).configured(settings).make_start(torch.device("cpu"), quiet)
+    find_recipe(name).configured({"batch_size": "20"} | settings).make_start(torch.device("cpu"), quiet)
 
 
 @pytest.mark.parametrize("name", ["noise-linear-cifar10", "noise-prior-cifar10"])
@@ -150,10 +153,28 @@ def test_a_folder_without_a_prior_is_refused_by_its_knob_and_not_to_be_deleted(n
         find_recipe(name).configured({"prior": str(tmp_path)}).start.record()
 
 
-def test_a_damaged_prior_in_the_cache_may_be_deleted(tmp_path):
-    (tmp_path / "tacit" / "noise-prior").mkdir(parents=True)
-    with pytest.raises(InputError, match=r"noise-prior'.*Delete the folder"):
+def test_a_damaged_prior_in_the_cache_may_be_deleted():
+    prior_folder(None).mkdir(parents=True)
+    with pytest.raises(InputError, match=rf"{prior_folder(None)}'.*Delete the folder"):
         find_prior_of("noise-prior-cifar10")
+
+
+def test_a_prior_with_other_settings_has_a_folder_of_its_own(monkeypatch):
+    """Else one that was made before they were changed would be taken without a word."""
+    today = prior_folder(None)
+    shorter = functools.partial(NoisePrior, training=Pretraining(steps=4500))
+    monkeypatch.setattr("tacit.recipes.noise_prior_cifar10.NoisePrior", shorter)
+    assert prior_folder(None) != today
+    assert prior_folder("mine") == Path("mine")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"), [({"epsilon": "0.1"}, "before training come"), ({"batch_size": "50"}, "at most the 40 examples")]
+)
+def test_what_the_data_set_refuses_is_refused_before_a_prior_is_made(monkeypatch, wrong, said):
+    monkeypatch.setattr("tacit.recipes.noise_prior_cifar10.find_prior", lambda *_: pytest.fail("minutes of a GPU"))
+    with pytest.raises(InputError, match=said):
+        find_prior_of("noise-linear-cifar10", **wrong)
 
 
 def test_a_linear_line_says_which_prior_it_began_from(prior):
@@ -264,6 +285,33 @@ def test_abadi_trains_crops_and_tests_the_middle():
     assert all(torch.isin(cut[i].flatten(), flat[i]).all() for i in range(5))
     result = run("abadi2016-cifar10", channels="4", hidden="8")
     assert 19 < result["epsilon"] <= 20
+
+
+def test_what_augmentations_draw_is_secret_and_new_for_every_model(monkeypatch):
+    """One record more moves the draws of all after it: a known seed would void the guarantee."""
+    seeds = []
+    configuration = find_recipe("abadi2016-cifar10").configured(TINY)
+
+    def augment(generator):
+        seeds.append(generator.initial_seed())
+        return crop_and_flip(generator)
+
+    given = dataclasses.replace(configuration, augment=augment)
+    for _ in range(2):
+        measure(given, conditions(seeds=2), quiet)
+    assert len(set(seeds)) == 4
+    assert min(seeds) > 2**32  # but for one of half a billion
+
+
+def test_a_record_more_moves_the_draws_of_all_after_it():
+    """Why they must be secret: under one seed, a neighbouring lot is another lot from there on."""
+    images, more = torch.rand(6, 3, 32, 32), torch.rand(1, 3, 32, 32)
+    changed = [
+        crop_and_flip(torch.Generator().manual_seed(0))(lot, torch.zeros(len(lot)))[0]
+        for lot in (images, torch.cat([more, images]))
+    ]
+    same = [torch.equal(before, after) for before, after in zip(changed[0], changed[1][1:], strict=True)]
+    assert sum(same) < 3
 
 
 def test_views_and_mixtures_are_counted_and_their_loss_is_one_an_example():

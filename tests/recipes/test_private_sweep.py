@@ -171,6 +171,9 @@ class Start:
     def record(self):
         return {"weights_sha256": "0"}
 
+    def settings(self):
+        return None
+
 
 def from_start(subject, start):
     return dataclasses.replace(

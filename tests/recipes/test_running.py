@@ -284,6 +284,9 @@ def test_results_and_sweeps_say_where_a_start_came_from():
         def record(self):
             return {"weights_sha256": str(self.made)}
 
+        def settings(self):
+            return None
+
     start = Start()
     recipe = dataclasses.replace(SMALL, configure=lambda knobs: dataclasses.replace(configure(knobs), start=start))
     assert run_recipe(recipe, {}, Conditions(), quiet)["public_start"] == {"weights_sha256": "1"}

@@ -25,6 +25,21 @@ def test_the_results_page_is_that_of_its_files(tmp_path, monkeypatch):
     assert {figure.name for figure in figures} == {path.name for path in (ROOT / "results" / "figures").iterdir()}
 
 
+@pytest.mark.parametrize("dataset", ["cifar10-jpeg", "fashion-mnist", "mnist"])
+def test_no_label_of_a_frontier_leaves_the_figure(dataset, monkeypatch):
+    figures, (measured, _) = [], read_results(ROOT / "results")
+    monkeypatch.setattr(results_figures, "as_svg_file", lambda figure, *_: figures.append(figure) or "")
+    for drawing in ("over_epochs", "deltas", "sweep", "accountants"):
+        monkeypatch.setattr(results_figures, drawing, lambda *_: "")
+    monkeypatch.setattr("tacit.reporting.results_page.write_whole", lambda *_: None)
+    rows = [row for row in measured if row["dataset"] == dataset]
+    claims = [claim for claim in published_figures() if claim["dataset"] == dataset]
+    write_results_page(ROOT / "results", rows, [], claims)
+    (figure,) = figures
+    figure.canvas.draw()
+    assert figure.legends[0].get_window_extent().width <= figure.bbox.width
+
+
 def recipes_of_the_readme():
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     return [(line, found[1]) for line in lines if (found := re.search(r"\(results/([\w.-]+\.json)\)", line))]

@@ -9,6 +9,7 @@ from tacit.reporting.results_tables import results_table
 ROW = {
     "name": "some-recipe",
     "method": "some method",
+    "settings": {},
     "knobs": {"setting": "published"},
     "published": 0.95,
     "published_epsilon": 2.0,

@@ -96,7 +96,7 @@ def test_a_row_from_before_its_recipe_was_changed_says_so(tmp_path):
     knobs = {"epsilon": 3.0, "whitening": 0.7, "learning_rate": None}
     earlier = {**RESULT, "name": "noise-linear-cifar10", "dataset": "cifar10-jpeg", "knobs": knobs}
     text, drawn = shown(tmp_path, {**earlier, "command": "tacit recipe run noise-linear-cifar10 --set epsilon=3"})
-    assert "| ours, earlier (whitening 0.7, steps 1000) |" in text
+    assert "| ours, earlier (whitening 0.7, steps 1000, public start not recorded) |" in text
     assert "some method, ours, earlier<" in drawn["frontier-cifar10-jpeg"]
     assert "noise-linear-cifar10-ours-earlier-epochs" in drawn
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 _INDENT = " " * 4
 _DEFAULT_RESULTS = Path("results")
-_LISTED = ("measured", "std", "epsilon", "delta", "seeds", "measured_on", "knobs", "file")
+_LISTED = ("measured", "std", "epsilon", "delta", "seeds", "measured_on", "knobs", "earlier", "file")
 
 Settings = Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE, such as epsilon=2; several times.")]
 Seeds = Annotated[int, typer.Option(help="How many independent models, for a mean and a spread.")]
@@ -57,7 +57,7 @@ def list_recipes(
     for recipe in RECIPES.values():
         published = ", ".join(_figure(figure.accuracy, figure.epsilon) for figure in recipe.published)
         out.print(f"[bold]{recipe.name}[/]  {recipe.title}" + (f" (published: {published})" if published else ""))
-        measured = ", ".join(_figure(each["measured"], each["epsilon"]) for each in found.get(recipe.name, []))
+        measured = ", ".join(map(_measured_figure, found.get(recipe.name, [])))
         knobs = ", ".join(dataclasses.asdict(recipe.knobs))
         for text in ([f"measured: {measured}"] if measured else []) + [f"--set {knobs}"]:
             out.print(textwrap.fill(text, out.width, initial_indent=_INDENT, subsequent_indent=_INDENT), style="dim")
@@ -130,6 +130,11 @@ def conditions_for(seeds: int, held_out: bool, device: Device, jobs: int) -> "Co
 
 def _figure(accuracy: float, epsilon: float | None, word: str = "") -> str:
     return f"{100 * accuracy:.3g} % " + ("without privacy" if epsilon is None else f"at {word}{epsilon:.3g}")
+
+
+def _measured_figure(result: dict[str, Any]) -> str:
+    earlier = " (with earlier settings)" if result["earlier"] else ""
+    return f"{_figure(result['measured'], result['epsilon'])}{earlier}"
 
 
 def _show(result: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tacit.core.errors import InputError
+from tacit.datasets.blocks import in_blocks
 from tacit.datasets.locating import cache_folder
 from tacit.datasets.split import DataSet, Split
 
@@ -66,10 +67,14 @@ def _features(inputs: Tensor, transform: FeatureMap, half: bool, folder: Path, r
     kept = _read(path, (len(inputs), *probes.shape[1:]))
     if kept is not None:
         return kept.to(inputs.device).float()
+
+    def checked(rows: Tensor) -> Tensor:
+        return _checked(transform(rows), rows)
+
     features = probes.new_empty(len(inputs), *probes.shape[1:])
     for start in range(0, len(inputs), _AT_ONCE):
         batch = inputs[start : start + _AT_ONCE]
-        features[start : start + _AT_ONCE] = _checked(transform(batch), batch)
+        features[start : start + _AT_ONCE] = in_blocks(checked, batch, _AT_ONCE)
         if report is not None:
             report(start + len(batch), len(inputs))
     kept = features.half() if half else features

@@ -1,49 +1,100 @@
 """Measurements from before a recipe was changed: what they had that the recipe, asked for the same, has not."""
 
 import dataclasses
-import itertools
 import json
-import shlex
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from tacit.core.errors import InputError
 from tacit.core.plain import to_json
 from tacit.recipes.catalogue import RECIPES
-from tacit.recipes.knobs import split_settings
-from tacit.recipes.recipe import Recipe
+from tacit.recipes.recipe import Configuration, Start
+from tacit.recipes.running import training_facts
+
+Facts = dict[str, Any]
 
 
-def earlier_settings(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Knobs, and the number of steps, that a result has and its command would not give today.
+def earlier_settings(result: Mapping[str, Any]) -> Facts:
+    """What a result says of its settings that the same settings would not give today; empty where that is nothing.
 
-    A knob that was left open, then or now, says nothing, and neither does a result of a recipe that is gone. Empty for
-    one that the same command would measure again: as far as knobs and steps tell, not what stands behind them.
+    Compared are knobs, lot, steps, clipping, optimizer, learning rate, the weights tested, how views were drawn and
+    what made a public start: what a configuration says, not the code behind it. What was left open or not written down,
+    then or now, says nothing, and neither does a result of a recipe that is gone or one that no command of tacit made.
     """
-    recipe = RECIPES.get(result["name"])
-    if recipe is None:
+    recipe, settings = RECIPES.get(result["name"]), settings_of(result)
+    if recipe is None or settings is None:
         return {}
-    knobs, length = result.get("knobs", {}), result.get("steps")
+    then: Facts = dict(result.get("knobs", {}))
     try:
-        settings = _settings_of(result["command"])
-        today = json.loads(to_json(dataclasses.asdict(recipe.with_settings(settings))))
-        steps = _steps(recipe, settings)
-    except ValueError:  # a knob of the command is gone or no longer takes such a value, or it is no command
-        return dict(knobs)
-    earlier = {knob: value for knob, value in knobs.items() if _differs(value, today.get(knob, _GONE))}
-    return earlier | ({"steps": length} if _differs(length, steps) else {})
+        knobs = recipe.with_settings(settings)
+    except InputError:  # one is gone, or no longer takes this value
+        return dict(settings)
+    today: Facts = _plain(dataclasses.asdict(knobs))
+    if recipe.configure is not None:
+        try:
+            configuration = recipe.configured(settings)
+        except InputError:  # it needs data that are not on this machine
+            configuration = None
+        if configuration is not None:
+            then |= _recorded(result, configuration)
+            today |= _configured(configuration)
+    return {key: value for key, value in then.items() if _differs(value, today.get(key, _GONE))}
+
+
+def settings_of(result: Mapping[str, Any]) -> dict[str, str] | None:
+    """What a result was asked for; None where neither it nor its command says so.
+
+    Older files have it in their command alone.
+    """
+    if "settings" in result:
+        return dict(result["settings"])
+    command = result["command"]
+    if f"recipe run {result['name']}" not in command:
+        return None
+    return dict(re.findall(r"--set[ =]([\w-]+)=(\S+)", command))
 
 
 _GONE = object()
+_START = "public start"
 
 
-def _settings_of(command: str) -> dict[str, str]:
-    words = itertools.pairwise(shlex.split(command))
-    return split_settings("--set", [word for option, word in words if option == "--set"])
+def _configured(configuration: Configuration) -> Facts:
+    facts = {
+        **{"batch_size": configuration.batch_size, "steps": configuration.steps},
+        **{"clipped by": configuration.clipping.describe()},
+        **training_facts(configuration),
+    }
+    return _plain(facts | _start_facts(None if configuration.start is None else configuration.start.settings()))
 
 
-def _steps(recipe: Recipe, settings: Mapping[str, str]) -> int | None:
-    """As the configuration has them; None where it counts in epochs, or runs by itself."""
-    return None if recipe.configure is None else recipe.configured(settings).steps
+def _recorded(result: Mapping[str, Any], configuration: Configuration) -> Facts:
+    plan = result.get("plan", {})
+    facts = {
+        **{"batch_size": plan.get("expected_batch_size"), "steps": result.get("steps")},
+        **{"clipped by": plan.get("clipping")},
+        **result.get("training", {}),
+    }
+    if configuration.augment is not None:
+        facts.setdefault("views", "by the draws of a public seed")  # as all were before it was written down
+    return facts | _recorded_start(result, configuration.start)
+
+
+def _recorded_start(result: Mapping[str, Any], start: Start | None) -> Facts:
+    if start is None or start.settings() is None:
+        return {}
+    record = result.get("public_start")
+    return {_START: "not recorded"} if record is None else _start_facts(record.get("training"))
+
+
+def _start_facts(settings: Mapping[str, Any] | None) -> Facts:
+    return {f"{_START}'s {key}": value for key, value in (settings or {}).items()}
+
+
+def _plain(facts: Facts) -> Facts:
+    """As they come back from a file."""
+    plain: Facts = json.loads(to_json(facts))
+    return plain
 
 
 def _differs(then: Any, now: Any) -> bool:

@@ -139,7 +139,7 @@ def train_model(
 
     Args:
         configuration, data, plan: what, on what, and with which guarantee; without a plan there is none.
-        seed: of the initial weights; noise and sampling have a source of their own.
+        seed: of the initial weights; noise, sampling and augmentation have a secret source of their own.
         conditions: how.
         curve: epsilon at the steps that are looked at.
         progress: told of these steps.
@@ -164,7 +164,7 @@ def train_model(
 
     if plan is None:
         return Trained(model, transform, points, fit_plainly(configuration, model, train, seed, look))
-    ended = _fit(configuration, model, train, plan, seed, conditions, randomness, run, look)
+    ended = _fit(configuration, model, train, plan, conditions, randomness, run, look)
     return Trained(model, transform, points, ended.engine, compiled=ended.compile_seconds > 0)
 
 
@@ -173,14 +173,13 @@ def _fit(
     model: nn.Module,
     train: Split,
     plan: DPSGD,
-    seed: int,
     conditions: Conditions,
     randomness: Randomness,
     run: str,
     look: Callable[[int], None],
 ) -> FitResult:
     """All phases of the plan, and what the last one left behind."""
-    for phase in phases(configuration, model, train, plan, seed, conditions.execution):
+    for phase in phases(configuration, model, train, plan, randomness, conditions.execution):
 
         def after_step(step: int, _: nn.Module, before: int = phase.steps_before) -> None:
             look(step + before)

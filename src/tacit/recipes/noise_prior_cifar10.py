@@ -9,6 +9,7 @@ Where no prior lies in the folder ``prior`` it is made there, which takes minute
 
 import contextlib
 import dataclasses
+import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from tacit.training.noise_prior import NoisePrior, load_prior, pretrain_on_noise
 from tacit.training.optimizers import schedule_factor
 from tacit.training.views import over_views
 
-_FOLDER = "noise-prior"
+_KIND = "noise-prior"
 SOURCE = (
     "Tang et al., Differentially Private Image Classification by Learning Priors from Random Processes (DP-RandP), "
     "NeurIPS 2023"
@@ -123,6 +124,10 @@ class NoiseStart:
         del device
         find_prior(self.folder, report)
 
+    def settings(self) -> dict[str, Any] | None:
+        """Those of the default prior; a folder that the user named may hold another."""
+        return dataclasses.asdict(NoisePrior().training) if self.folder == prior_folder(None) else None
+
     def record(self) -> dict[str, Any]:
         """What was written when it was made, and the digest of its weights."""
         with _prior_of_the_user(self.folder):
@@ -160,8 +165,10 @@ def _prior_of_the_user(folder: Path) -> Iterator[None]:
 
 
 def prior_folder(given: str | None) -> Path:
-    """Where the prior lies: in the cache unless told."""
-    return cache_folder() / _FOLDER if given is None else Path(given)
+    """Where the prior lies: in the cache unless told, in a folder for its settings, so that none of others is taken."""
+    if given is not None:
+        return Path(given)
+    return cache_folder() / _KIND / hashlib.sha256(repr(NoisePrior()).encode()).hexdigest()[:16]
 
 
 def start(folder: Path, classes: int) -> WideResNet:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.core.errors import InputError
+from tacit.core.randomness import Randomness
 from tacit.datasets import Split
 from tacit.plan import DPSGD
 from tacit.recipes.recipe import Configuration, Readout, Schedule, constant
@@ -40,12 +41,21 @@ class Phase:
 
 
 def phases(
-    configuration: Configuration, model: nn.Module, train: Split, plan: DPSGD, seed: int, execution: Execution
+    configuration: Configuration,
+    model: nn.Module,
+    train: Split,
+    plan: DPSGD,
+    randomness: Randomness,
+    execution: Execution,
 ) -> Iterator[Phase]:
-    """One after the other, each made when the one before it has ended."""
+    """One after the other, each made when the one before it has ended.
+
+    What augmentations draw is as secret as the noise (`tacit.training.views`): their seed comes from ``randomness``.
+    """
     device = train.inputs.device
     augment = None
     if configuration.augment is not None:
+        seed = int(randomness.stream("augmentation").integers(2**63))
         augment = configuration.augment(torch.Generator(device).manual_seed(seed))
     readout, before = configuration.readout, 0
     if readout is not None and readout.steps:

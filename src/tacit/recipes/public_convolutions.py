@@ -112,6 +112,10 @@ class PublicConvolutions:
         part.requires_grad_(False)
         return model
 
+    def settings(self) -> dict[str, Any]:
+        """All that decides them but the data."""
+        return dataclasses.asdict(self)
+
     def record(self) -> dict[str, Any]:
         """Where they come from, as plain JSON values; the digest of the weights tells whether two runs shared them."""
         return read_public_record(self.folder, self._claims())
@@ -121,7 +125,7 @@ class PublicConvolutions:
             "kind": _KIND,
             "dataset": DATASET,
             "dataset_sha256": describe(DATASET).sha256,
-            "training": dataclasses.asdict(self),
+            "training": self.settings(),
         }
 
     def _train(self, model: nn.Sequential, train: Split, report: Report) -> None:

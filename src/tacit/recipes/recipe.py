@@ -49,6 +49,9 @@ class Start(Protocol):
     def record(self) -> Mapping[str, Any]:
         """Where they come from, as plain JSON values."""
 
+    def settings(self) -> Mapping[str, Any] | None:
+        """What they are trained with, as the record's ``training`` has it; None where the user chose others."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Readout:
@@ -153,6 +156,10 @@ class Configuration:
                 f"training has. Set a larger epsilon{knob}."
             )
 
+    def _check_examples(self, examples: int) -> None:
+        check_lot(self.batch_size, examples)
+        self._check_epsilon(examples)
+
     def _check_epsilon(self, examples: int) -> None:
         if self.private and self.epsilon is not None:
             self.refuse_dear_preparations(examples, self.epsilon, lambda event: epsilon_of(event, self.delta))
@@ -174,9 +181,14 @@ class Configuration:
         )
 
     def make_start(self, device: torch.device, report: Report) -> dict[str, Any] | None:
-        """Makes the public start, where there is one, and says where it comes from."""
+        """Makes the public start, where there is one, and says where it comes from.
+
+        Raises:
+            InputError: a lot or an epsilon that the data set refuses; better now than after minutes of a GPU.
+        """
         if self.start is None:
             return None
+        self._check_examples(len(load(self.dataset).train))
         self.start.make(device, report)
         return dict(self.start.record())
 
@@ -206,8 +218,7 @@ class Configuration:
     def load(self, device: torch.device, report: Report | None = None) -> DataSet:
         """The data set on the device, with its features. A CPU keeps those on disk; a GPU makes them in less time."""
         data = load(self.dataset)
-        check_lot(self.batch_size, len(data.train))  # before features, which take minutes
-        self._check_epsilon(len(data.train))
+        self._check_examples(len(data.train))  # before features, which take minutes
         if device.type != "cpu":
             data = dataclasses.replace(data, train=_moved(data.train, device), test=_moved(data.test, device))
         if self.features is None:

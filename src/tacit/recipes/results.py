@@ -13,10 +13,15 @@ from typing import Any
 
 from tacit.core.errors import InputError
 from tacit.core.plain import to_json
-from tacit.recipes.earlier_settings import earlier_settings
+from tacit.recipes.earlier_settings import earlier_settings, settings_of
 from tacit.reporting.rendering import write_whole
 
 REQUIRED = ("name", "measured", "epsilon", "seeds", "hardware", "versions", "command", "date")
+_ON_THE_PAGE = (
+    *("method", "dataset", "knobs", "measured_on", "std", "epsilon_by_accountant", "noise_multiplier", "steps"),
+    *("seconds_a_seed", "history"),
+)
+_OF_SWEEPS = ("name", "over", "settings", "measured_on", "seeds", "command")
 SWEEP = "sweep"
 
 
@@ -75,9 +80,14 @@ def read_results(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any
 
     A measurement's ``earlier`` is what its recipe has changed since (`earlier_settings`).
     What was interrupted is left out with a warning: whoever may stop when the seeds so far look well has chosen them.
+
+    Raises:
+        InputError: a file that is no result, or has not all that a page shows.
     """
     _check_folder(folder)
     found = [_read(path) for path in sorted(folder.glob("*.json"))]
+    for result in found:
+        _check_fields(folder / result["file"], result, _OF_SWEEPS if "rows" in result else _ON_THE_PAGE)
     for result in filter(_was_interrupted, found):
         warnings.warn(
             f"{result['file']}: was interrupted after {result['seeds']} of {result['seeds_asked']} seeds, and is left "
@@ -116,13 +126,21 @@ def _check_folder(folder: Path) -> None:
         raise InputError(f"results={str(folder)!r}: there is no such folder. Make results with tacit recipe run --out.")
 
 
+def _check_fields(path: Path, result: Any, fields: Iterable[str]) -> None:
+    missing = [field for field in fields if not isinstance(result, dict) or field not in result]
+    if missing:
+        raise InputError(f"result={str(path)!r}: has no {', '.join(missing)}. Measure it again with tacit recipe run.")
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"result={str(path)!r}: cannot be read ({error.strerror}). Move it away.") from error
     except ValueError as error:
         raise InputError(f"result={str(path)!r}: is no JSON ({error}). Measure it again.") from error
-    missing = [key for key in REQUIRED if key not in result] if isinstance(result, dict) else list(REQUIRED)
-    if missing and not (isinstance(result, dict) and "rows" in result):
-        raise InputError(f"result={str(path)!r}: has no {', '.join(missing)}. Measure it again with tacit recipe run.")
+    _check_fields(path, result, () if isinstance(result, dict) and "rows" in result else REQUIRED)
     found = {**result, "file": path.name}
-    return found if "rows" in result else {**found, "earlier": earlier_settings(result)}
+    if "rows" in result:
+        return found
+    return {**found, "settings": settings_of(result) or {}, "earlier": earlier_settings(result)}

@@ -34,7 +34,7 @@ def run_recipe(recipe: Recipe, settings: Mapping[str, str], conditions: Conditio
             they are, ``seeds_asked`` how many were asked for.
     """
     knobs = recipe.with_settings(settings)
-    facts = {"name": recipe.name, "method": recipe.method, "source": recipe.source}
+    facts = {"name": recipe.name, "method": recipe.method, "source": recipe.source, "settings": dict(settings)}
     if recipe.run is None:
         measure, tell = _configured(recipe, knobs, settings, conditions, progress)
     else:
@@ -83,7 +83,7 @@ def _outcome_facts(
         **guarantee_facts(plan),
         "epsilons": {} if plan is None or recipe.epsilons is None else dict(recipe.epsilons(knobs, plan)),
         "steps": outcome.steps,
-        "training": _training_facts(configuration),
+        "training": training_facts(configuration),
         "public_start": outcome.public_start,
         "engine": outcome.engine,
         **seed_facts(outcome.accuracies, outcome.seconds, outcome.history, conditions),
@@ -91,12 +91,13 @@ def _outcome_facts(
     }
 
 
-def _training_facts(configuration: Configuration) -> Result:
-    """What the plan does not say."""
+def training_facts(configuration: Configuration) -> Result:
+    """What a result says of training that its plan does not."""
     average = configuration.average
-    return {
+    facts = {
         "optimizer": configuration.optimizer,
         "learning_rate": configuration.learning_rate,
         "weights": (weights := "last iterate" if average is None else f"exponential average, decay {average:g}"),
         "weights_on_the_way": weights,
     }
+    return facts if configuration.augment is None else {**facts, "views": "by secret draws"}

@@ -51,15 +51,17 @@ others in the file. Starts of networks, inputs and averages of weights are ours 
 tanh CNNs start with orthogonal weights, on grey images with Gabor filters as well, and the digits of 2016 are upright
 unless the row says *pixels*.
 *recalibrated* ones have the least noise that PLD allows at the same epsilon. *own* ones, or *ours* where a recipe has
-nothing else, are not the paper's. *earlier* marks a row whose recipe was changed since, with what it had then: today
-the same command runs other settings.
+nothing else, are not the paper's. *earlier* marks a row whose recipe was changed since, with what it had then as far as
+its file tells. Views *by the draws of a public seed* are no matter while nobody knows the seed; such a row's epsilon
+does not hold against whoever does. Recipes draw them in secret now.
 
 Seconds are those that passed, often with other runs on the same machine: alone a row takes less. They leave out fixed
 features (upright digits, scattering, random filters, maps of a prior from noise), which are computed before the first
 seed or were kept on disk.
 
 PATE and Private-kNN also learn from public inputs without labels, nine tenths of the test set, and are tested on the
-rest; an epsilon of *these votes* depends on how teachers agreed, and would be private in earnest.
+rest; an epsilon of *these votes*, with an asterisk in plots, depends on how teachers agreed and is no guarantee: it
+would be private in earnest. What holds whatever the votes stands below the table.
 Where epsilon is *none* there is no privacy at all: such a row says what the same network reaches without it.
 """
 _TWO_WEIGHTS = "On the way the weights themselves, at the end their moving average."
@@ -117,7 +119,7 @@ def _dataset_part(dataset: str, rows: Sequence[Row], claims: Sequence[Row], draw
 
 def _frontier(dataset: str, rows: Sequence[Row], claims: Sequence[Row], drawn: dict[str, str]) -> str:
     points = [
-        {**row, "setting": setting_of(row), "accuracy": row["measured"]}
+        {**row, "setting": _setting_on_plot(row), "accuracy": row["measured"]}
         for row in rows
         if row["epsilon"] is not None and row["epsilon"] <= LARGEST_EPSILON and not is_held_out(row)
     ]
@@ -126,6 +128,11 @@ def _frontier(dataset: str, rows: Sequence[Row], claims: Sequence[Row], drawn: d
     name = f"frontier-{dataset}"
     drawn[name] = figures.frontier(dataset, points, claims)
     return f"{_image(name, f'Accuracy against epsilon on {dataset}')}\n"
+
+
+def _setting_on_plot(row: Row) -> str:
+    """With a mark where epsilon is that of certain votes, and no guarantee."""
+    return f"{setting_of(row)} *" if row.get("epsilon_is_private") else setting_of(row)
 
 
 def _curves_part(measured: Sequence[Row], drawn: dict[str, str]) -> str:

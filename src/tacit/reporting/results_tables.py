@@ -54,22 +54,19 @@ def _told(rows: Sequence[Row], field: str, shown: Callable[[float], str]) -> tup
 
 
 def setting_of(row: Row) -> str:
-    """The setting, on which inputs where a recipe has several, what else the command has set but epsilon, and whether
+    """The setting, on which inputs where a recipe has several, what else it was asked for but epsilon, and whether
     the recipe has changed since.
     """
     setting, inputs = row["knobs"].get("setting", "ours"), row["knobs"].get("inputs")
-    others = [
-        _in_words(key, value)
-        for key, value in re.findall(r"--set ([\w-]+)=(\S+)", row["command"])
-        if key not in ("epsilon", "setting", "inputs")
-    ]
+    shown = ("epsilon", "setting", "inputs")
+    others = [_in_words(key, value) for key, value in row["settings"].items() if key not in shown]
     earlier = ["earlier"] if row.get("earlier") else []
     held_out = ["on held-out training examples"] if is_held_out(row) else []
     return ", ".join([setting, *([] if inputs is None else [inputs]), *others, *earlier, *held_out])
 
 
 def _in_words(key: str, value: object) -> str:
-    return f"{re.sub('[_-]', ' ', key)} {value}"
+    return f"{re.sub('[_-]', ' ', key)} {f'{value:.3g}' if isinstance(value, float) else value}"
 
 
 def _before(row: Row) -> str:

@@ -1,9 +1,9 @@
 """Random changes to batches of images, each image changed by itself, all on the images' device.
 
 Every function takes images (N, C, H, W) and a `torch.Generator` on their device, which fixes the result, and draws
-independently for each image: what one image becomes depends on no other. So a private step may use them, with
-several views of one example averaged before clipping (augmentation multiplicity). The draws decide nothing about
-privacy, which is why they come from torch's generators and not from `tacit.core.randomness`.
+independently for each image: what one image becomes depends on no other image. So a private step may use them, with
+several views of one example averaged before clipping (augmentation multiplicity), as long as nobody knows the
+generator's seed: `tacit.training.views` says why.
 """
 
 import dataclasses

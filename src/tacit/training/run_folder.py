@@ -3,6 +3,8 @@
 import contextlib
 import dataclasses
 import datetime
+import functools
+import hashlib
 import os
 import platform
 import sys
@@ -112,12 +114,24 @@ def now() -> str:
 
 
 def versions() -> dict[str, str]:
-    """The versions that a result depends on; what runs without being installed, from its sources, has none."""
-    found = {"python": platform.python_version()}
+    """The versions that a result depends on; what runs without being installed, from its sources, has none.
+
+    ``tacit_sources`` is the beginning of a digest of tacit's own files, which change between versions.
+    """
+    found = {"python": platform.python_version(), "tacit_sources": _digest_of_sources()}
     for name in _PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return found
+
+
+@functools.cache
+def _digest_of_sources() -> str:
+    package = Path(__file__).parents[1]
+    total = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        total.update(f"{path.relative_to(package).as_posix()}\0".encode() + path.read_bytes() + b"\0")
+    return total.hexdigest()[:12]
 
 
 def hardware(device: torch.device) -> dict[str, Any]:

@@ -19,7 +19,14 @@ class Augmented:
     """A data set whose batches are changed, on the model's device, before the loss sees them.
 
     Give it to `fit` or `Private.batches` in the data set's place. Which records a step takes is decided before, so that
-    the accounting does not change.
+    the accounting does not change: for whatever draws each record has, the sums over neighbouring data sets differ by
+    one record's clipped gradient.
+
+    That takes draws that are unknown. They are made in the order of the lot, so one record more moves those of all
+    records after it. Where nobody knows them, each record's are as random as before, and the guarantee holds on
+    average over them, hence as it stands; for somebody who knows the seed, all of the lot has changed. Seed a
+    generator with a secret, such as ``int(Randomness().stream("augmentation").integers(2**63))``, and publish neither
+    that nor the views.
 
     Attributes:
         records: the data set.
