@@ -29,8 +29,18 @@ def test_list_shows_what_was_measured(tmp_path):
     ]
     assert found == [(0.8, 0.01, 2.0, 5, "b.json"), (0.9, 0.01, 8.0, 5, "a.json"), (0.99, 0.01, None, 5, "c.json")]
     assert recipes["first-course-mnist"]["measured"] == []
+    assert [each["earlier"] for each in recipes["abadi2016-mnist"]["measured"]] == [{}, {}, {}]
     listed = run_tacit("recipe", "list", "--results", str(tmp_path)).stdout
     assert "measured: 80 % at 2, 90 % at 8, 99 % without privacy" in listed
+
+
+def test_list_says_what_was_measured_with_earlier_settings(tmp_path):
+    facts = {"std": None, "seeds": 3, "hardware": {}, "versions": {}, "command": "", "date": ""}
+    result = {"name": "noise-linear-cifar10", "measured": 0.7, "epsilon": 3.0, "steps": 200, **facts}
+    (tmp_path / "a.json").write_text(json.dumps({**result, "settings": {}}))
+    assert (
+        "measured: 70 % at 3 (with earlier settings)" in run_tacit("recipe", "list", "--results", str(tmp_path)).stdout
+    )
 
 
 def test_list_names_recipes_and_their_figures():

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tacit.core.errors import InputError
-from tacit.datasets import DataSet, Split, with_features
+from tacit.datasets import DataSet, Split, features, with_features
 from tacit.models.scattering import Scattering
 
 
@@ -47,6 +47,21 @@ def test_a_second_time_reads_what_was_kept(tmp_path):
     assert torch.equal(found.test.inputs, due.test.inputs)
     assert first.seen == 26 + 6
     assert second.seen == 6  # the probes alone
+
+
+@pytest.mark.parametrize("count", [1, 20, 600])
+def test_maps_always_see_as_many_inputs(tmp_path, count):
+    """Libraries choose their algorithm by the number of rows: one record more must not move the others' last digits."""
+    sizes = []
+
+    def doubled(inputs):
+        sizes.append(len(inputs))
+        return 2 * inputs
+
+    dataset = small(train=count)
+    assert torch.equal(with_features(dataset, doubled, folder=tmp_path).train.inputs, 2 * dataset.train.inputs)
+    probes = min(count, 3)
+    assert set(sizes) - {probes, 3} == {features._AT_ONCE}
 
 
 def test_progress_is_told_where_features_are_computed(tmp_path):

@@ -170,6 +170,29 @@ def test_a_file_that_is_no_result_is_named(tmp_path):
         read_results(tmp_path)
     with pytest.raises(InputError, match="no such folder"):
         read_results(tmp_path / "nowhere")
+    (tmp_path / "odd.json").unlink()
+    (tmp_path / "odd.json").mkdir()
+    with pytest.raises(InputError, match=r"odd\.json': cannot be read"):
+        read_results(tmp_path)
+
+
+@pytest.mark.parametrize("field", ["steps", "knobs", "method", "dataset", "history", "epsilon_by_accountant"])
+def test_a_file_without_what_the_page_shows_is_named(tmp_path, field):
+    written = write_result({key: value for key, value in RESULT.items() if key != field}, tmp_path, [])
+    with pytest.raises(InputError, match=rf"{written.name}': has no {field}\. Measure it again"):
+        read_results(tmp_path)
+
+
+def test_a_sweep_without_its_axes_is_named(tmp_path):
+    written = write_result({key: value for key, value in SWEEP.items() if key != "over"}, tmp_path, [])
+    with pytest.raises(InputError, match=rf"{written.name}': has no over\."):
+        read_results(tmp_path)
+
+
+def test_an_epsilon_of_certain_votes_is_marked_in_the_plot(tmp_path):
+    """It is smaller than what is guaranteed, and stands where others are guarantees."""
+    _, drawn = shown(tmp_path, {**RESULT, "epsilon_is_private": True, "epsilon_note": "these votes, private"})
+    assert "some method, published *<" in drawn["frontier-mnist"]
 
 
 def shown(folder, *results):
