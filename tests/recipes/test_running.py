@@ -179,8 +179,23 @@ def test_features_are_computed_in_view_and_preparations_made_for_the_examples_th
     outcome = measure(configuration, Conditions(held_out=True), lambda *done: moved.append(done))
     assert outcome.plan.preparations == (Centring(outcome.plan.examples, 10.0),)
     assert outcome.plan.examples < examples
-    assert moved[0] == (0, 512, examples, 0.0, FEATURES)  # inputs made so far of all there are
+    assert moved[0] == (0, 64, examples, 0.0, FEATURES)  # inputs made so far of all there are
     assert moved[-1] == (0, 5, 5, outcome.plan.epsilon(), TRAINING)
+
+
+def test_what_augmentations_draw_is_secret_and_new_for_every_model():
+    """One record more moves the draws of all after it: whoever knew the seed would see another lot."""
+    seeds = []
+
+    def augment(generator):
+        seeds.append(generator.initial_seed())
+        return lambda *batch: batch
+
+    configuration = dataclasses.replace(configure(Knobs()), augment=augment)
+    for _ in range(2):
+        measure(configuration, Conditions(seeds=2), quiet)
+    assert len(set(seeds)) == 4
+    assert min(seeds) > 2**32  # but for one time in half a billion
 
 
 def test_every_seed_prepares_anew(monkeypatch):
