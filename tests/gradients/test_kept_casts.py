@@ -66,6 +66,7 @@ def test_the_compilers_cache_knows_the_pass_and_another_process_takes_it():
     assert repr(first) == repr(second)  # by which a job is known
 
 
+@pytest.mark.slow  # half a minute for what a torch of before 2.13 did
 def test_a_pattern_that_drops_such_casts_finds_none(tmp_path):
     """Torch's own of before 2.13, put back into this one: in a process of its own, since it stays there."""
     command = [sys.executable, str(Path(__file__).with_name("dropping_casts.py"))]
