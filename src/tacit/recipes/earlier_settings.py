@@ -9,10 +9,13 @@ from typing import Any
 from tacit.core.errors import InputError
 from tacit.core.plain import to_json
 from tacit.recipes.catalogue import RECIPES
-from tacit.recipes.recipe import Configuration, Start
+from tacit.recipes.recipe import Configuration, Recipe, Start
 from tacit.recipes.running import training_facts
 
 Facts = dict[str, Any]
+
+_GONE = object()
+_START = "public start"
 
 
 def earlier_settings(result: Mapping[str, Any]) -> Facts:
@@ -30,15 +33,11 @@ def earlier_settings(result: Mapping[str, Any]) -> Facts:
         knobs = recipe.with_settings(settings)
     except InputError:  # one is gone, or no longer takes this value
         return dict(settings)
-    today: Facts = _plain(dataclasses.asdict(knobs))
-    if recipe.configure is not None:
-        try:
-            configuration = recipe.configured(settings)
-        except InputError:  # it needs data that are not on this machine
-            configuration = None
-        if configuration is not None:
-            then |= _recorded(result, configuration)
-            today |= _configured(configuration)
+    today = _plain(dataclasses.asdict(knobs))
+    configuration = _configuration(recipe, settings)
+    if configuration is not None:
+        then |= _recorded(result, configuration)
+        today |= _configured(configuration)
     return {key: value for key, value in then.items() if _differs(value, today.get(key, _GONE))}
 
 
@@ -55,8 +54,12 @@ def settings_of(result: Mapping[str, Any]) -> dict[str, str] | None:
     return dict(re.findall(r"--set[ =]([\w-]+)=(\S+)", command))
 
 
-_GONE = object()
-_START = "public start"
+def _configuration(recipe: Recipe, settings: Mapping[str, str]) -> Configuration | None:
+    """None where it runs by itself, or needs data that are not on this machine."""
+    try:
+        return None if recipe.configure is None else recipe.configured(settings)
+    except InputError:
+        return None
 
 
 def _configured(configuration: Configuration) -> Facts:
