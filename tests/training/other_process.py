@@ -21,8 +21,9 @@ def threads(_):
     return torch.get_num_threads()
 
 
-def end(how):
-    """Is ended from outside, fails in one of two ways, or takes a minute."""
+def end(task):
+    """Is ended from outside, fails in one of two ways, or takes a minute and leaves a file behind."""
+    how, file = task
     if how == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "fails":
@@ -30,3 +31,4 @@ def end(how):
     if how == "fails oddly":
         raise TwoPartsError("one", "two")
     time.sleep(60)
+    file.touch()
