@@ -11,6 +11,7 @@ import torch
 from tacit.core.errors import InputError
 from tacit.datasets import DataSet, Split
 from tacit.datasets.random_processes import PowerLawSpectra
+from tacit.models.patch_filters import PatchFilters
 from tacit.models.wide_resnet import WideResNet
 from tacit.recipes import Conditions, find_recipe, run_recipe
 from tacit.recipes.colour_images import half_precision_loss, random_views
@@ -122,6 +123,17 @@ def test_maps_of_a_prior_are_smoothed_and_those_of_both_sides_averaged(prior):
     due = torch.stack([maps[:, :, y : y + 3, x : x + 3].mean(dim=(2, 3)) for y in range(6) for x in range(6)], dim=2)
     torch.testing.assert_close(kind.make(prior)(images).flatten(2), due)
     assert kind.kind == (256, 36)  # of the prior that is not as narrow as this one
+
+
+def test_leaves_are_averaged_over_squares_that_overlap(prior):
+    """Of 11 patches in 27, five apart; random filters keep to cells."""
+    windows = [
+        layer.window
+        for kind in named_features("leaves,filters")
+        for layer in kind.make(prior).modules()
+        if isinstance(layer, PatchFilters)
+    ]
+    assert windows == [11, None]
 
 
 @pytest.mark.parametrize(("name", "steps", "whitening"), [("filters", 200, 0.7), ("noise", 400, 1.0)])

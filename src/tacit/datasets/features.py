@@ -17,7 +17,7 @@ from tacit.datasets.blocks import in_blocks
 from tacit.datasets.locating import cache_folder
 from tacit.datasets.split import DataSet, Split
 
-_AT_ONCE = 64  # inputs: no slower than more, and maps on the way to features may be a hundred times as large as these
+_AT_ONCE = 64  # inputs: maps on the way to features may be a hundred times as large as these
 _PROBES = 3
 _NAME = "features"
 

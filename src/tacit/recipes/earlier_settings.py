@@ -64,8 +64,9 @@ def _configuration(recipe: Recipe, settings: Mapping[str, str]) -> Configuration
 
 def _configured(configuration: Configuration) -> Facts:
     facts = {
-        **{"batch_size": configuration.batch_size, "steps": configuration.steps},
-        **{"clipped by": configuration.clipping.describe()},
+        "batch_size": configuration.batch_size,
+        "steps": configuration.steps,
+        "clipped by": configuration.clipping.describe(),
         **training_facts(configuration),
     }
     return _plain(facts | _start_facts(None if configuration.start is None else configuration.start.settings()))
@@ -74,8 +75,9 @@ def _configured(configuration: Configuration) -> Facts:
 def _recorded(result: Mapping[str, Any], configuration: Configuration) -> Facts:
     plan = result.get("plan", {})
     facts = {
-        **{"batch_size": plan.get("expected_batch_size"), "steps": result.get("steps")},
-        **{"clipped by": plan.get("clipping")},
+        "batch_size": plan.get("expected_batch_size"),
+        "steps": result.get("steps"),
+        "clipped by": plan.get("clipping"),
         **result.get("training", {}),
     }
     if configuration.augment is not None:

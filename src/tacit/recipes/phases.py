@@ -50,7 +50,8 @@ def phases(
 ) -> Iterator[Phase]:
     """One after the other, each made when the one before it has ended.
 
-    What augmentations draw is as secret as the noise (`tacit.training.views`): their seed comes from ``randomness``.
+    What augmentations draw must be unknown (`tacit.training.views`): their seed comes from ``randomness``. It is no
+    stronger than torch's generators are, which take 64 bits of it on a GPU and 32 on a CPU.
     """
     device = train.inputs.device
     augment = None

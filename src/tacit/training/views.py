@@ -26,7 +26,8 @@ class Augmented:
     records after it. Where nobody knows them, each record's are as random as before, and the guarantee holds on
     average over them, hence as it stands; for somebody who knows the seed, all of the lot has changed. Seed a
     generator with a secret, such as ``int(Randomness().stream("augmentation").integers(2**63))``, and publish neither
-    that nor the views.
+    that nor the views. Torch's generator takes 64 bits of a seed on a GPU and 32 on a CPU, and is not cryptographic:
+    views are not as well hidden as noise.
 
     Attributes:
         records: the data set.
