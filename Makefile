@@ -19,7 +19,7 @@ test: check
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadscope
 
 test-gpu: .venv/installed-$(EXTRAS)
-	$(BIN)/python -m pytest tests/core/test_noise_kernel.py tests/gradients/test_compiled_gpu.py tests/gradients/test_kernels_gpu.py tests/gradients/test_lent_sums.py tests/models/test_scattering.py tests/pate/test_descent.py tests/training/test_fast_randomness.py tests/training/test_runs_agree.py
+	$(BIN)/python -m pytest tests/core/test_noise_kernel.py tests/gradients/test_compiled_gpu.py tests/gradients/test_kernels_gpu.py tests/gradients/test_lent_sums.py tests/models/test_scattering.py tests/pate/test_descent.py tests/training/test_fast_randomness.py tests/training/test_runs_agree.py tests/training/test_secret_draws.py
 
 test-slow: .venv/installed-$(EXTRAS)
 	$(BIN)/python -m pytest -m slow

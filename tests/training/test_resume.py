@@ -182,6 +182,14 @@ def test_a_run_under_a_secret_key_replays_its_own_noise(run, account):
     assert charged(account) == [STEPS]
 
 
+def test_a_run_under_a_secret_key_replays_its_own_masks(run, account):
+    run.crash(5, randomness=None, model=dropping)
+    run(randomness=None, model=lambda: (dropping(), torch.manual_seed(99))[0])
+    assert len(run.gradients[4]) == len(run.gradients[5]) == 2
+    assert all(torch.equal(each[0], again) for each in run.gradients.values() for again in each)
+    assert charged(account) == [STEPS]
+
+
 def test_ctrl_c_in_a_callback_does_that_step_again(run, account):
     with pytest.raises(TrainingInterrupted):
         run(stop=5, error=KeyboardInterrupt)

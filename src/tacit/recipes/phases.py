@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.core.errors import InputError
-from tacit.core.randomness import Randomness
+from tacit.core.randomness import Randomness, torch_generator
 from tacit.datasets import Split
 from tacit.plan import DPSGD
 from tacit.recipes.recipe import Configuration, Readout, Schedule, constant
@@ -50,14 +50,12 @@ def phases(
 ) -> Iterator[Phase]:
     """One after the other, each made when the one before it has ended.
 
-    What augmentations draw must be unknown (`tacit.training.views`): their seed comes from ``randomness``. It is no
-    stronger than torch's generators are, which take 64 bits of it on a GPU and 32 on a CPU.
+    What augmentations draw must be unknown (`tacit.training.secret_draws`): it comes from ``randomness``.
     """
     device = train.inputs.device
     augment = None
     if configuration.augment is not None:
-        seed = int(randomness.stream("augmentation").integers(2**63))
-        augment = configuration.augment(torch.Generator(device).manual_seed(seed))
+        augment = configuration.augment(torch_generator(randomness.stream("augmentation"), device))
     readout, before = configuration.readout, 0
     if readout is not None and readout.steps:
         before = readout.steps

@@ -2,8 +2,8 @@
 
 Every function takes images (N, C, H, W) and a `torch.Generator` on their device, which fixes the result, and draws
 independently for each image: what one image becomes depends on no other image. So a private step may use them, with
-several views of one example averaged before clipping (augmentation multiplicity), as long as nobody knows the
-generator's seed: `tacit.training.views` says why.
+several views of one example averaged before clipping (augmentation multiplicity), as long as nobody knows what the
+generator draws: `tacit.training.secret_draws` says why.
 """
 
 import dataclasses

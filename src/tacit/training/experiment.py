@@ -124,7 +124,7 @@ class Experiment:
 
     def _train(self, seed: int, curve: EpsilonCurve, progress: Progress, tally: Tally) -> FitResult:
         dataset, settings, plan = self.dataset, self.settings, self.plan
-        torch.manual_seed(seed)  # initial weights and dropout; noise and sampling have a source of their own
+        torch.manual_seed(seed)  # initial weights; noise, sampling and dropout have a source of their own
         model = models.build(settings.model, dataset.input_shape, dataset.classes, columns=dataset.columns)
         model.to(self.device)
         _put_channels_last(model)

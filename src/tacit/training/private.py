@@ -27,6 +27,7 @@ from tacit.training.execution import CompileWatch, Execution, first_chunk_size
 from tacit.training.lots import drawn
 from tacit.training.position import Position, start
 from tacit.training.records import check_records, fetch, held_rows, resident
+from tacit.training.secret_draws import draw_in_secret
 from tacit.training.step import release_captured, release_gradient
 from tacit.training.update import Update
 from tacit.training.views import Augmented
@@ -64,7 +65,8 @@ class Private:
             the run but the plan.
         run: a name for the ledger's history.
         randomness: the source of noise and sampling; keyed by the operating system unless given. Every `Private` takes
-            a fork of it, so that no noise is drawn twice.
+            a fork of it, so that no noise is drawn twice. Dropout draws from torch's generators, under another secret
+            (`tacit.training.secret_draws`).
         execution: engine, chunk size and other knobs that never change the result's distribution.
         position: says where a run that saves itself stands, in the place of account, run and randomness; asked when
             all else was found good. `fit` gives it.
@@ -95,6 +97,7 @@ class Private:
         self._watch = CompileWatch(self.execution, self._grad, self._noise, plan.steps)
         self._chunk_size: int | None = None
         self._preflight_due = self.execution.preflight
+        self._saves_itself = position is not None
         self._position = start(plan, account, run, randomness) if position is None else position()
         self._reservation, self._randomness = self._position.reservation, self._position.randomness
         self.steps_done = self._position.steps_done
@@ -120,7 +123,10 @@ class Private:
         return self._grad.compile_seconds
 
     def batches(self, train_set: Any) -> Iterator[Lot]:
-        """The lots of the steps that remain, drawn by the plan's sampler; an empty lot is an ordinary one."""
+        """The lots of the steps that remain, drawn by the plan's sampler; an empty lot is an ordinary one.
+
+        Until the last of them is done torch's own generators draw in secret, whatever they were seeded with.
+        """
         records = resident(check_records(train_set), self._device)
         sampler, first, last = self.plan.sampler, self._stream_step(self.steps_done), self._stream_step(self.plan.steps)
 
@@ -130,6 +136,7 @@ class Private:
         # Only a GPU leaves the processor idle enough to draw ahead.
         ahead = self._device.type == "cuda"
         lots = drawn(sampler, len(records), self._randomness, first, last) if ahead else map(draw, range(first, last))
+        put_back = None if self._saves_itself else draw_in_secret(self._randomness, self._device)
         for step, indices in zip(range(self.steps_done, self.plan.steps), lots, strict=True):
             if step != self.steps_done:
                 raise InputError(
@@ -143,6 +150,8 @@ class Private:
                 raise InputError(
                     f"step {step}: private.step(batch) was not called for it. Call it once for each batch."
                 )
+        if put_back is not None:
+            put_back()
 
     def step(self, lot: Lot) -> None:
         """One private step on the lot that `batches` gave last: clipped sum, ledger, noise, update."""

@@ -19,6 +19,7 @@ next process finds either all that it needs or nothing that was drawn.
 import dataclasses
 import types
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,6 +32,7 @@ from tacit.training.explaining import Explanation, Paid, explain, note_of
 from tacit.training.fingerprint import Fingerprint, data_fingerprint
 from tacit.training.position import Position, reserve
 from tacit.training.run_header import Facts, Header
+from tacit.training.secret_draws import draw_in_secret
 from tacit.training.witness import Witness
 
 _STATES_A_RUN = 64  # as often as the ledger marks a run's progress
@@ -41,7 +43,8 @@ class Checkpoint:
     """Where and how often a run saves itself.
 
     Attributes:
-        folder: one for each run. It holds the run's secret key while the run goes on: keep it as private as the data.
+        folder: one for each run. It holds the run's secret key while the run goes on, and where torch's generators
+            stood: keep it as private as the data.
         every: how many steps lie between two states; about 64 states a run unless told.
         keep: how many states stay, so that a damaged one does not end the run.
         resume: goes on with what the folder holds; an empty folder begins a new run.
@@ -77,7 +80,8 @@ class Checkpoint:
 class Session:
     """A run that saves itself, from its start or resumption to its end in this process.
 
-    A context manager, which lets another process have the folder at its end.
+    A context manager, which lets another process have the folder at its end. While it lasts torch's own generators draw
+    in secret: they are part of the state, so that steps that are done again have the same masks.
 
     Args:
         checkpoint: where the run is saved.
@@ -89,17 +93,20 @@ class Session:
         self._checkpoint, self._facts, self._given = checkpoint, facts, randomness
         self._every = checkpoint.every or -(-facts.plan.steps // _STATES_A_RUN)
         self._store = Store(checkpoint.folder, checkpoint.keep)
+        self._put_back: Callable[[], None]
         self._header: Header
         self._reservation: Reservation
         self._generators: Any = None
         self._settled, self._drawn_before = 0, 0
 
     def __enter__(self) -> Self:
+        self._put_back = draw_in_secret(self._given or Randomness(), self._facts.device)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: types.TracebackType | None
     ) -> None:
+        self._put_back()
         self._store.close()
 
     def begin(self) -> Position:

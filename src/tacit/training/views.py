@@ -22,12 +22,9 @@ class Augmented:
     the accounting does not change: for whatever draws each record has, the sums over neighbouring data sets differ by
     one record's clipped gradient.
 
-    That takes draws that are unknown. They are made in the order of the lot, so one record more moves those of all
-    records after it. Where nobody knows them, each record's are as random as before, and the guarantee holds on
-    average over them, hence as it stands; for somebody who knows the seed, all of the lot has changed. Seed a
-    generator with a secret, such as ``int(Randomness().stream("augmentation").integers(2**63))``, and publish neither
-    that nor the views. Torch's generator takes 64 bits of a seed on a GPU and 32 on a CPU, and is not cryptographic:
-    views are not as well hidden as noise.
+    That takes draws that are unknown (`tacit.training.secret_draws` says why). Those of torch's own generators are,
+    while a private run lasts. For a generator of the augmentation's own take
+    ``torch_generator(Randomness().stream("views"), device)`` of `tacit.core.randomness`, and publish no views.
 
     Attributes:
         records: the data set.
