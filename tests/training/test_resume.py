@@ -190,6 +190,33 @@ def test_a_run_under_a_secret_key_replays_its_own_masks(run, account):
     assert charged(account) == [STEPS]
 
 
+class Masks(nn.Dropout):
+    """Dropout that keeps what it let through."""
+
+    def forward(self, x):
+        MASKS.append(super().forward(torch.ones_like(x)))
+        return x * MASKS[-1]
+
+
+MASKS: list[torch.Tensor] = []
+
+
+def test_steps_that_are_drawn_again_have_other_masks(tmp_path, account):
+    MASKS.clear()
+    run = Run(tmp_path / "checkpoint", account)
+
+    def model():
+        torch.manual_seed(4)
+        return nn.Sequential(nn.Linear(8, 64), Masks(0.5), nn.Linear(64, 4)).double()
+
+    changes = {"model": model, "randomness": None, "execution": Execution(engine="reference", preflight=False)}
+    run.crash(5, **changes)
+    before = {tuple(mask.flatten().tolist()) for mask in MASKS}
+    MASKS.clear()
+    run(redraw=True, **changes)
+    assert before.isdisjoint(tuple(mask.flatten().tolist()) for mask in MASKS)
+
+
 def test_ctrl_c_in_a_callback_does_that_step_again(run, account):
     with pytest.raises(TrainingInterrupted):
         run(stop=5, error=KeyboardInterrupt)

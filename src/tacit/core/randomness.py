@@ -1,4 +1,4 @@
-"""The one source of random bits for noise and sampling.
+"""The one source of random bits for noise and sampling, and of keys for what else must be unknown.
 
 A `Randomness` holds a 256-bit key from the operating system and hands out independent streams, each named by a path
 such as ``("noise", 17)``. A stream is ChaCha20 with 20 rounds under a key of 256 bits that BLAKE2b derives from key and
@@ -38,7 +38,6 @@ _KEY_BYTES = 32
 _ROUNDS = 20
 _STREAM_DOMAIN = b"tacit/stream"
 _DEVICE_KEY_DOMAIN = b"tacit/device-key"
-_TWISTER_WORDS = slice(24, 24 + 8 * 624)  # where the bytes of a state of torch hold the Mersenne Twister's
 
 
 class Randomness:
@@ -200,37 +199,3 @@ def standard_normal(
     precision = np.float64 if dtype == torch.float64 else np.float32
     drawn = stream.standard_normal(tuple(shape), dtype=precision)
     return torch.from_numpy(np.asarray(drawn)).to(device=device, dtype=dtype)
-
-
-def torch_generator(stream: np.random.Generator, device: "torch.device | str" = "cpu") -> "torch.Generator":
-    """A generator of torch's that nobody can guess, for what is not noise and must be unknown: views, dropout's masks.
-
-    On a CPU all 624 words of its Mersenne Twister come from the stream: ``manual_seed`` would take 32 bits of a seed,
-    few enough to try them all. On a GPU Philox takes a seed of 64. Neither is a cipher: whoever saw the numbers
-    themselves could go on with them, so publish none.
-
-    Raises:
-        UnsupportedError: this torch keeps the state of its generator in another form.
-    """
-    import torch  # here, since streams alone do not need it
-
-    generator = torch.Generator(device).manual_seed(int(stream.integers(2**63)))
-    if generator.device.type == "cpu":
-        state = generator.get_state()
-        words = state[_TWISTER_WORDS].view(torch.int64)
-        if not _is_seeded_twister(words.tolist(), generator.initial_seed()):
-            raise UnsupportedError(
-                f"torch={torch.__version__}: keeps the state of its CPU generator in an unknown form. Install a "
-                "version that tacit was tested with."
-            )
-        words.copy_(torch.from_numpy(stream.integers(2**32, size=len(words))))
-        generator.set_state(state)
-    return generator
-
-
-def _is_seeded_twister(words: Sequence[int], seed: int) -> bool:
-    """Whether these are the Mersenne Twister's words after seeding, by its recurrence."""
-    expected = [seed % 2**32]
-    for place in range(1, 624):
-        expected.append((1812433253 * (expected[-1] ^ expected[-1] >> 30) + place) % 2**32)
-    return list(words) == expected

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from tacit.core.errors import InputError
-from tacit.core.randomness import Randomness, torch_generator
+from tacit.core.randomness import Randomness
+from tacit.core.torch_generators import torch_generator
 from tacit.datasets import Split
 from tacit.plan import DPSGD
 from tacit.recipes.recipe import Configuration, Readout, Schedule, constant
@@ -55,7 +56,7 @@ def phases(
     device = train.inputs.device
     augment = None
     if configuration.augment is not None:
-        augment = configuration.augment(torch_generator(randomness.stream("augmentation"), device))
+        augment = configuration.augment(torch_generator(randomness.device_key("augmentation"), device))
     readout, before = configuration.readout, 0
     if readout is not None and readout.steps:
         before = readout.steps

@@ -29,7 +29,7 @@ from tacit.core.errors import InputError
 from tacit.training.fingerprint import digest_tensors
 from tacit.training.packing import Tensors
 
-SCHEMA_VERSION = 2  # with 1 lots came from other streams
+SCHEMA_VERSION = 3  # with 2 dropout drew from torch's seed, with 1 lots came from other streams
 _STATE = re.compile(r"state-(\d{4})-(\d{9})\.safetensors")
 _PART = ".part"
 _KEY_SCHEMA = 1

@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from tacit.core.errors import InputError, UnsupportedError
@@ -55,16 +54,3 @@ def unpack(packed: Any, tensors: Tensors) -> Any:
         return {"list": items, "tuple": tuple(items)}[kind]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"its state has no known form ({type(error).__name__})") from None
-
-
-def torch_generators() -> Any:
-    """The states of torch's own generators, which dropout draws from."""
-    on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return {"cpu": torch.get_rng_state(), "cuda": list(on_gpus)}
-
-
-def restore_torch_generators(states: Any) -> None:
-    """Sets torch's generators to what `torch_generators` gave."""
-    torch.set_rng_state(states["cpu"])
-    if states["cuda"]:
-        torch.cuda.set_rng_state_all(states["cuda"])

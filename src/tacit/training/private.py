@@ -27,7 +27,7 @@ from tacit.training.execution import CompileWatch, Execution, first_chunk_size
 from tacit.training.lots import drawn
 from tacit.training.position import Position, start
 from tacit.training.records import check_records, fetch, held_rows, resident
-from tacit.training.secret_draws import draw_in_secret
+from tacit.training.secret_draws import drawing_in_secret
 from tacit.training.step import release_captured, release_gradient
 from tacit.training.update import Update
 from tacit.training.views import Augmented
@@ -64,9 +64,8 @@ class Private:
             returned by `close`. Preparations of the plan were charged by `prepare`. Without an account nothing limits
             the run but the plan.
         run: a name for the ledger's history.
-        randomness: the source of noise and sampling; keyed by the operating system unless given. Every `Private` takes
-            a fork of it, so that no noise is drawn twice. Dropout draws from torch's generators, under another secret
-            (`tacit.training.secret_draws`).
+        randomness: the source of noise, sampling and dropout; keyed by the operating system unless given. Every
+            `Private` takes a fork of it, so that no noise is drawn twice.
         execution: engine, chunk size and other knobs that never change the result's distribution.
         position: says where a run that saves itself stands, in the place of account, run and randomness; asked when
             all else was found good. `fit` gives it.
@@ -97,9 +96,9 @@ class Private:
         self._watch = CompileWatch(self.execution, self._grad, self._noise, plan.steps)
         self._chunk_size: int | None = None
         self._preflight_due = self.execution.preflight
-        self._saves_itself = position is not None
         self._position = start(plan, account, run, randomness) if position is None else position()
         self._reservation, self._randomness = self._position.reservation, self._position.randomness
+        self._drawing_key = self._randomness.device_keys("torch")
         self.steps_done = self._position.steps_done
 
     @property
@@ -123,10 +122,7 @@ class Private:
         return self._grad.compile_seconds
 
     def batches(self, train_set: Any) -> Iterator[Lot]:
-        """The lots of the steps that remain, drawn by the plan's sampler; an empty lot is an ordinary one.
-
-        Until the last of them is done torch's own generators draw in secret, whatever they were seeded with.
-        """
+        """The lots of the steps that remain, drawn by the plan's sampler; an empty lot is an ordinary one."""
         records = resident(check_records(train_set), self._device)
         sampler, first, last = self.plan.sampler, self._stream_step(self.steps_done), self._stream_step(self.plan.steps)
 
@@ -136,7 +132,6 @@ class Private:
         # Only a GPU leaves the processor idle enough to draw ahead.
         ahead = self._device.type == "cuda"
         lots = drawn(sampler, len(records), self._randomness, first, last) if ahead else map(draw, range(first, last))
-        put_back = None if self._saves_itself else draw_in_secret(self._randomness, self._device)
         for step, indices in zip(range(self.steps_done, self.plan.steps), lots, strict=True):
             if step != self.steps_done:
                 raise InputError(
@@ -150,17 +145,27 @@ class Private:
                 raise InputError(
                     f"step {step}: private.step(batch) was not called for it. Call it once for each batch."
                 )
-        if put_back is not None:
-            put_back()
 
     def step(self, lot: Lot) -> None:
-        """One private step on the lot that `batches` gave last: clipped sum, ledger, noise, update."""
+        """One private step on the lot that `batches` gave last: clipped sum, ledger, noise, update.
+
+        Whatever draws from torch's generators on the way, such as dropout, draws what the run's randomness decides.
+        """
         if lot is not self._pending or lot.step != self.steps_done:
             which = f"batch of step {lot.step}" if isinstance(lot, Lot) else f"batch={type(lot).__name__}"
             raise InputError(
                 f"{which}: is not the one that private.batches gave last, for step {self.steps_done}. Take every batch "
                 "from private.batches and give it to private.step once."
             )
+        with drawing_in_secret(self._drawing_key(self._stream_step(lot.step)), self._device):
+            self._take(lot)
+        self.steps_done += 1
+        self._pending = None
+        self._watch.after_step(self.steps_done)
+        if self.steps_done == self.plan.steps and not self._position.held:
+            self._reservation.commit(self._stream_step(self.steps_done))
+
+    def _take(self, lot: Lot) -> None:
         self._run_preflight(lot.records)
         launch, stream_step = self._captured_launch(lot), self._stream_step(lot.step)
         if launch is not None:
@@ -173,11 +178,6 @@ class Private:
             release_gradient(sums, self._noise, self._reservation, self._randomness, stream_step)
             self._update(self._grad.parameters, sums)
             self._captured.after_ordinary_step(sums)
-        self.steps_done += 1
-        self._pending = None
-        self._watch.after_step(self.steps_done)
-        if self.steps_done == self.plan.steps and not self._position.held:
-            self._reservation.commit(stream_step + 1)
 
     def statement(self) -> Statement:
         """The guarantee for the model as it is now, after the steps taken so far."""

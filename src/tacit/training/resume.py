@@ -5,9 +5,10 @@ A checkpoint says how far the run was; the ledger says how far its noise may hav
 again in one of two ways only:
 
 - **replayed** from its own stream, at no further cost. The noise of a step depends on the run's key, the step and the
-  parameter alone, so that the same sum gives the same result, and a result that was seen twice says no more than once.
-  It needs the key, an unchanged fingerprint of data, plan, network, loss, update and machine, and for every step the
-  very sum that the witness saw (`tacit.training.witness`). Only on a CPU: sums on a GPU differ in their last bits.
+  parameter alone, and dropout's masks on the key and the step, so that the same sum gives the same result, and a result
+  that was seen twice says no more than once. It needs the key, an unchanged fingerprint of data, plan, network, loss,
+  update and machine, and for every step the very sum that the witness saw (`tacit.training.witness`). Only on a CPU:
+  sums on a GPU differ in their last bits.
 - **drawn afresh**, with ``redraw=True`` and a ledger: what may have been drawn is charged, the key is destroyed, and
   the rest of the run is a stretch of its own under a new key, which is reserved anew and counted on top.
 
@@ -19,9 +20,8 @@ next process finds either all that it needs or nothing that was drawn.
 import dataclasses
 import types
 import uuid
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from tacit.core.errors import InputError, LedgerError, TacitError, UnsupportedError
 from tacit.core.randomness import Randomness
@@ -32,7 +32,6 @@ from tacit.training.explaining import Explanation, Paid, explain, note_of
 from tacit.training.fingerprint import Fingerprint, data_fingerprint
 from tacit.training.position import Position, reserve
 from tacit.training.run_header import Facts, Header
-from tacit.training.secret_draws import draw_in_secret
 from tacit.training.witness import Witness
 
 _STATES_A_RUN = 64  # as often as the ledger marks a run's progress
@@ -43,8 +42,7 @@ class Checkpoint:
     """Where and how often a run saves itself.
 
     Attributes:
-        folder: one for each run. It holds the run's secret key while the run goes on, and where torch's generators
-            stood: keep it as private as the data.
+        folder: one for each run. It holds the run's secret key while the run goes on: keep it as private as the data.
         every: how many steps lie between two states; about 64 states a run unless told.
         keep: how many states stay, so that a damaged one does not end the run.
         resume: goes on with what the folder holds; an empty folder begins a new run.
@@ -80,8 +78,7 @@ class Checkpoint:
 class Session:
     """A run that saves itself, from its start or resumption to its end in this process.
 
-    A context manager, which lets another process have the folder at its end. While it lasts torch's own generators draw
-    in secret: they are part of the state, so that steps that are done again have the same masks.
+    A context manager, which lets another process have the folder at its end.
 
     Args:
         checkpoint: where the run is saved.
@@ -93,20 +90,16 @@ class Session:
         self._checkpoint, self._facts, self._given = checkpoint, facts, randomness
         self._every = checkpoint.every or -(-facts.plan.steps // _STATES_A_RUN)
         self._store = Store(checkpoint.folder, checkpoint.keep)
-        self._put_back: Callable[[], None]
         self._header: Header
         self._reservation: Reservation
-        self._generators: Any = None
         self._settled, self._drawn_before = 0, 0
 
     def __enter__(self) -> Self:
-        self._put_back = draw_in_secret(self._given or Randomness(), self._facts.device)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: types.TracebackType | None
     ) -> None:
-        self._put_back()
         self._store.close()
 
     def begin(self) -> Position:
@@ -130,11 +123,8 @@ class Session:
 
     def after_step(self, done: int) -> None:
         """A step and all that follows from it is done: saves the state where it is time to."""
-        due = done % self._every == 0 or done == self._facts.plan.steps
-        if due or self._facts.on_cpu:  # a GPU would have to be waited for
-            self._generators = self._facts.state.generators()
         self._settled = done
-        if due:
+        if done % self._every == 0 or done == self._facts.plan.steps:
             self._save(done)
 
     def finish(self) -> None:
@@ -150,8 +140,6 @@ class Session:
         """
         begun = max(self._reservation.steps_begun, self._drawn_before)
         if begun == self._settled - self._header.first and self._settled < self._facts.plan.steps:
-            if not self._facts.on_cpu:
-                self._generators = self._facts.state.generators()
             # Not what the ledger's last record is now: a process that took the run up meanwhile may have written it.
             self._header = dataclasses.replace(self._header, clean_record=self._reservation.last_record)
             self._save(self._settled)
@@ -230,7 +218,6 @@ class Session:
         """Saves the present state, then takes up the reservation or makes it, in this order."""
         self._header = dataclasses.replace(header, clean_record=None)
         self._settled, self._drawn_before = header.step, begun
-        self._generators = self._facts.state.generators()
         self._save(header.step)
         witness = Witness(self._store.sums_path(header.stretch), source)
         if begun == header.done:
@@ -293,7 +280,7 @@ class Session:
 
     def _save(self, step: int) -> None:
         self._header = dataclasses.replace(self._header, step=step)
-        packed, tensors = self._facts.state.capture(self._generators)
+        packed, tensors = self._facts.state.capture()
         self._store.write(self._header.stretch, step, Saved(self._header.to_json(packed), tensors))
 
     def _fingerprint(self, source: Randomness | None) -> Fingerprint:

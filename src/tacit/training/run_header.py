@@ -3,8 +3,6 @@
 import dataclasses
 from typing import Any
 
-import torch
-
 from tacit.core.errors import InputError
 from tacit.gradients.losses import LossFunction
 from tacit.ledger import Account
@@ -28,14 +26,9 @@ class Facts:
     execution: Execution
 
     @property
-    def device(self) -> torch.device:
-        """The model's."""
-        return next(self.state.model.parameters()).device
-
-    @property
     def on_cpu(self) -> bool:
         """Whether the run is where the same sum comes out the same to the last bit."""
-        return self.device.type == "cpu"
+        return next(self.state.model.parameters()).device.type == "cpu"
 
     def fingerprint(self) -> Fingerprint:
         """The parts that need no key. With other ones it is another run; ``machine`` only decides about replaying."""

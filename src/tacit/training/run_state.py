@@ -1,4 +1,4 @@
-"""What a run consists of besides its plan: weights, optimizer, schedule, average, and torch's own generators."""
+"""What a run consists of besides its plan: weights, optimizer, schedule and average."""
 
 import dataclasses
 from typing import Any
@@ -9,7 +9,7 @@ from torch import nn
 from tacit.core.errors import InputError
 from tacit.training.averaging import WeightAverage
 from tacit.training.fingerprint import Fingerprint, describe_code, digest_text, network_fingerprint
-from tacit.training.packing import Tensors, pack, restore_torch_generators, torch_generators, unpack
+from tacit.training.packing import Tensors, pack, unpack
 
 Packed = tuple[Any, Tensors]
 
@@ -36,12 +36,8 @@ class RunState:
             "average_decay": digest_text(repr(None if average is None else average.decay)),
         }
 
-    def capture(self, generators: Any) -> Packed:
-        """Everything as plain JSON and tensors, copied.
-
-        Args:
-            generators: the states of torch's generators, see `torch_generators`.
-        """
+    def capture(self) -> Packed:
+        """Everything as plain JSON and tensors, copied."""
         tensors: Tensors = {}
         state = {
             "model": dict(self.model.state_dict()),
@@ -50,7 +46,6 @@ class RunState:
             "average": None
             if self.average is None
             else {"steps": self.average.steps, "weights": dict(self.average.weights)},
-            "generators": generators,
         }
         return pack("state", state, tensors), tensors
 
@@ -70,14 +65,8 @@ class RunState:
                 self.average.steps = state["average"]["steps"]
                 for name, average in self.average.weights.items():
                     average.copy_(state["average"]["weights"][name])
-            restore_torch_generators(state["generators"])
         except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise InputError(
                 f"checkpoint: its state does not fit this run ({' '.join(str(error).split())}). Build the same model "
                 "and optimizer as before, or start a new run in another folder."
             ) from error
-
-    @staticmethod
-    def generators() -> Any:
-        """The present states of torch's generators, which dropout draws from."""
-        return torch_generators()

@@ -22,9 +22,9 @@ class Augmented:
     the accounting does not change: for whatever draws each record has, the sums over neighbouring data sets differ by
     one record's clipped gradient.
 
-    That takes draws that are unknown (`tacit.training.secret_draws` says why). Those of torch's own generators are,
-    while a private run lasts. For a generator of the augmentation's own take
-    ``torch_generator(Randomness().stream("views"), device)`` of `tacit.core.randomness`, and publish no views.
+    That takes draws that are unknown (`tacit.training.secret_draws` says why). In a private step those of torch's own
+    generators are. For a generator of the augmentation's own take ``torch_generator(Randomness().device_key("views"),
+    device)`` of `tacit.core.torch_generators`, and publish no views.
 
     Attributes:
         records: the data set.
