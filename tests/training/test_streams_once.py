@@ -154,7 +154,8 @@ def test_keys_and_streams_of_a_run_are_asked_for_by_paths_that_no_two_purposes_s
     noise = {("noise", step) for step in range(STEPS)}
     lots = {("sampling", "subset", step) for step in range(STEPS)}
     purposes = {path for _, path in paths["device_key"]}
-    assert purposes == noise | lots | {("fingerprint",), ("witness",)}
+    masks = {("torch", step) for step in range(STEPS)}
+    assert purposes == noise | lots | masks | {("fingerprint",), ("witness",)}
     assert {path for _, path in paths["stream"]} == {("sampling", step) for step in range(STEPS)}
     assert len({Randomness.from_secret_key(key, voids_guarantee=False).device_key(*path) for path in purposes}) == len(
         purposes

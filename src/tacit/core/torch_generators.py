@@ -3,8 +3,10 @@
 import functools
 import hashlib
 
+import numpy as np
+import numpy.typing as npt
 import torch
-from torch import Generator, Tensor
+from torch import Generator
 
 from tacit.core.errors import UnsupportedError
 
@@ -31,18 +33,17 @@ def set_key(generator: Generator, key: bytes) -> None:
     if generator.device.type != "cpu":
         generator.manual_seed(int.from_bytes(hashlib.shake_256(key).digest(8), "little"))
         return
-    state = _fresh_state().clone()
-    words = torch.frombuffer(bytearray(hashlib.shake_256(key).digest(4 * 624)), dtype=torch.uint32)
-    state[_WORDS].view(torch.int64).copy_(words)
-    generator.set_state(state)
+    state = _fresh_state().copy()
+    state[_WORDS].view(np.uint64)[:] = np.frombuffer(hashlib.shake_256(key).digest(4 * 624), np.uint32)
+    generator.set_state(torch.from_numpy(state))
 
 
 @functools.cache
-def _fresh_state() -> Tensor:
+def _fresh_state() -> npt.NDArray[np.uint8]:
     """The state of a generator that has drawn nothing, whose form was looked at."""
     seed = 5489
-    state = Generator().manual_seed(seed).get_state()
-    if state[_WORDS].view(torch.int64).tolist() != _seeded_twister(seed):
+    state: npt.NDArray[np.uint8] = Generator().manual_seed(seed).get_state().numpy()
+    if state[_WORDS].view(np.uint64).tolist() != _seeded_twister(seed):
         raise UnsupportedError(
             f"torch={torch.__version__}: keeps the state of its CPU generator in an unknown form. Install a version "
             "that tacit was tested with."
