@@ -182,9 +182,13 @@ def test_a_run_under_a_secret_key_replays_its_own_noise(run, account):
     assert charged(account) == [STEPS]
 
 
-def test_a_run_under_a_secret_key_replays_its_own_masks(run, account):
-    run.crash(5, randomness=None, model=dropping)
-    run(randomness=None, model=lambda: (dropping(), torch.manual_seed(99))[0])
+@pytest.mark.parametrize(
+    "execution", [Execution(), Execution(chunk_size=3), Execution(engine="functional"), Execution(compile=True)]
+)
+def test_a_run_under_a_secret_key_replays_its_own_masks(run, account, execution):
+    changes = {"randomness": None, "execution": execution}
+    run.crash(5, model=dropping, **changes)
+    run(model=lambda: (dropping(), torch.manual_seed(99))[0], **changes)
     assert len(run.gradients[4]) == len(run.gradients[5]) == 2
     assert all(torch.equal(each[0], again) for each in run.gradients.values() for again in each)
     assert charged(account) == [STEPS]
@@ -214,6 +218,8 @@ def test_steps_that_are_drawn_again_have_other_masks(tmp_path, account):
     before = {tuple(mask.flatten().tolist()) for mask in MASKS}
     MASKS.clear()
     run(redraw=True, **changes)
+    assert before
+    assert MASKS
     assert before.isdisjoint(tuple(mask.flatten().tolist()) for mask in MASKS)
 
 

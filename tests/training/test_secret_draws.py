@@ -7,6 +7,7 @@ import torch
 from private_checks import cross_entropy, plan, records
 from torch import nn
 
+from tacit.core.errors import UnsupportedError
 from tacit.core.randomness import Randomness
 from tacit.training import Execution, Private, fit
 from tacit.training.secret_draws import drawing_in_secret
@@ -113,9 +114,9 @@ def test_torch_is_put_back_where_a_step_fails(device):
     torch.manual_seed(0)
     with pytest.raises(RuntimeError, match="no loss"):
         private.step(next(private.batches(records())))
-    found = numbers(6, device)
+    found = numbers(6, device), numbers(6, "cpu")
     torch.manual_seed(0)
-    assert found == numbers(6, device)
+    assert found == (numbers(6, device), numbers(6, "cpu"))
 
 
 def failing(model, x, y):
@@ -137,3 +138,49 @@ def test_steps_of_other_threads_wait(device):
         assert not entered.wait(0.2)
     thread.join(10)
     assert entered.is_set()
+
+
+class Setting(Drawing):
+    """A layer during whose passes torch's generators are set, as by a compiler in another thread, some of the time."""
+
+    def __init__(self, device, passes):
+        super().__init__(device)
+        self.left = passes
+
+    def forward(self, x):
+        if self.left:
+            self.left -= 1
+            torch.manual_seed(0)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("passes", [1, 3])
+def test_a_sum_is_taken_again_where_torchs_generators_were_set_meanwhile(device, passes):
+    model, undisturbed = Setting(device, passes), Drawing(device)
+    undisturbed.load_state_dict(model.state_dict())
+    for each in (model, undisturbed):
+        in_a_loop(each, Randomness(unsafe_seed=3))
+    assert not known(device).isdisjoint(model.drawn)
+    assert known(device).isdisjoint(model.drawn[-len(undisturbed.drawn) :])
+    assert model.drawn[-len(undisturbed.drawn) :] == undisturbed.drawn
+    assert torch.equal(model.weight, undisturbed.weight)
+
+
+def test_a_model_that_seeds_torch_in_every_pass_is_refused_before_any_noise(device):
+    model = Setting(device, 10**6)
+    private = model.private()
+    with pytest.raises(UnsupportedError, match=r"seeded.*torch\.Generator of its own.*fork_rng"):
+        private.step(next(private.batches(records())))
+    assert private.steps_begun == 0
+
+
+def test_a_model_that_puts_the_generators_back_is_none_of_these(device):
+    class Forking(Drawing):
+        def forward(self, x):
+            with torch.random.fork_rng(["cuda"] if device == "cuda" else []):
+                torch.manual_seed(0)
+            return super().forward(x)
+
+    model = Forking(device)
+    in_a_loop(model, None)
+    assert known(device).isdisjoint(model.drawn)

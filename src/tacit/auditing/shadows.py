@@ -113,7 +113,7 @@ def train_private(
         optimizer: makes one for a model.
         average_decay: of the average of the weights, which then is the model; the last weights without.
         seed: of the first weights of the first model; each further one has the next.
-        randomness: the source of noise and sampling; keyed by the operating system unless given.
+        randomness: the source of noise, sampling and dropout; keyed by the operating system unless given.
         told: is told how the models are trained, and where not as a stack, why.
     """
     rows = _rows(pool, member)

@@ -22,7 +22,7 @@ from tacit.gradients.compiling import Compilation, as_traced, can_compile, compi
 from tacit.gradients.engines import BookkeepingEngine
 from tacit.gradients.kept_memory import give_back_freed_memory
 from tacit.gradients.layout_probe import PROBED
-from tacit.gradients.model_state import generator_states
+from tacit.gradients.model_state import generator_states, set_generator_states
 from tacit.gradients.open_sums import Finished
 from tacit.gradients.pieces import Pieces
 from tacit.gradients.recorder import Step
@@ -132,6 +132,7 @@ class CompiledEngine:
         form = self._form(batch, mask)
         program = self._programs.get(form)
         if program is None:
+            before = generator_states()
             result = self._eagerly(batch, mask)  # finds layouts and times the ways to each norm
             form = self._form(batch, mask)  # a first pass may fill what the model keeps for the next ones
             program = self._programs.get(form)
@@ -140,6 +141,7 @@ class CompiledEngine:
             if program is None or not program.compilation.ready:
                 return result
             del result  # as large as the model, and taken again to compare with
+            set_generator_states(before)
         if program.compilation.failure is not None and not program.compilation.try_again():
             self._refuse(program.compilation.failure)
         if not program.compilation.ready:
@@ -189,7 +191,9 @@ class CompiledEngine:
             expected = {name: value.cpu() for name, value in expected.items()}
         if not mask.is_cuda:
             give_back_freed_memory()  # of the eager step, before the program takes its own
-        drew = any(not torch.equal(*states) for states in zip(before, generator_states(), strict=True))
+        after = generator_states()
+        drew = any(not torch.equal(*states) for states in zip(before, after, strict=True))
+        set_generator_states(before)  # the program draws what it would have drawn without the comparison
         sums, found = self._plainly(program, batch, mask)
         rough = program.compilation.trace.half_precision or operand_error(torch.float32, convolution=True) > _FINE
         tolerance = _ROUGH_TOLERANCE if rough else _TOLERANCE
@@ -207,6 +211,7 @@ class CompiledEngine:
         if program.trusted and not mask.is_cuda:
             give_back_freed_memory(collect=True)  # of the comparison, and at first of trace and compiler
         if not agree:
+            set_generator_states(after)
             self._refuse("its result is not that of the eager step, so it depends on more than the batch and the model")
             self._programs.clear()
         return (sums, found) if agree else ({name: value.to(mask.device) for name, value in expected.items()}, norms)

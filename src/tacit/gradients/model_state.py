@@ -1,6 +1,6 @@
 """What a check borrows from a model and gives back: its modes, its weights, and the generators that it draws from."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -20,6 +20,13 @@ def generator_states() -> list[Tensor]:
     if torch.cuda.is_available():
         states += torch.cuda.get_rng_state_all()
     return states
+
+
+def set_generator_states(states: Sequence[Tensor]) -> None:
+    """Back to where `generator_states` found them."""
+    torch.set_rng_state(states[0])
+    if states[1:]:
+        torch.cuda.set_rng_state_all(states[1:])
 
 
 @contextmanager

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from tacit.core.errors import InputError
 from tacit.core.randomness import Randomness
-from tacit.core.torch_generators import torch_generator
 from tacit.datasets import Split
 from tacit.plan import DPSGD
 from tacit.recipes.recipe import Configuration, Readout, Schedule, constant
 from tacit.training.execution import Execution
+from tacit.training.secret_draws import torch_generator
 from tacit.training.views import Augment, Augmented
 
 _AT_ONCE = 500  # images through the trunk

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from tacit.core.errors import InputError
+from tacit.core.errors import InputError, UnsupportedError
 from tacit.core.privacy import Neighbours, Statement
 from tacit.core.randomness import Randomness
 from tacit.gradients import clipped_grad, preflight
@@ -27,12 +27,13 @@ from tacit.training.execution import CompileWatch, Execution, first_chunk_size
 from tacit.training.lots import drawn
 from tacit.training.position import Position, start
 from tacit.training.records import check_records, fetch, held_rows, resident
-from tacit.training.secret_draws import drawing_in_secret
+from tacit.training.secret_draws import SecretDraws, drawing_in_secret
 from tacit.training.step import release_captured, release_gradient
 from tacit.training.update import Update
 from tacit.training.views import Augmented
 
 _PREFLIGHT_RECORDS = 16  # enough to find three that differ
+_MOST_SUMS = 10  # a compiler in another thread sets torch's generators a few times
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,22 +158,24 @@ class Private:
                 f"{which}: is not the one that private.batches gave last, for step {self.steps_done}. Take every batch "
                 "from private.batches and give it to private.step once."
             )
-        with drawing_in_secret(self._drawing_key(self._stream_step(lot.step)), self._device):
-            self._take(lot)
+        with drawing_in_secret(self._drawing_key(self._stream_step(lot.step)), self._device) as draws:
+            self._take(lot, draws)
         self.steps_done += 1
         self._pending = None
         self._watch.after_step(self.steps_done)
         if self.steps_done == self.plan.steps and not self._position.held:
             self._reservation.commit(self._stream_step(self.steps_done))
 
-    def _take(self, lot: Lot) -> None:
+    def _take(self, lot: Lot, draws: SecretDraws) -> None:
         self._run_preflight(lot.records)
         launch, stream_step = self._captured_launch(lot), self._stream_step(lot.step)
         if launch is not None:
+            if not draws.are_secret:  # afterwards it would be too late
+                draws.begin()
             release_captured(launch, self._reservation, self._randomness, stream_step)
         else:
             self._update.drop_gradients(self._grad.parameters)
-            sums = self._sum(lot)
+            sums = self._sum(lot, draws)
             if self._position.before_noise is not None:
                 self._position.before_noise(stream_step, sums)
             release_gradient(sums, self._noise, self._reservation, self._randomness, stream_step)
@@ -206,8 +209,21 @@ class Private:
         rows = held_rows(lot.records, lot.unsafe_indices, self._device) if len(lot.unsafe_indices) == size else None
         return self._captured.prepare(*((rows, None) if rows is not None else next(self._chunks(lot, size))))
 
-    def _sum(self, lot: Lot) -> dict[str, Tensor]:
-        """The clipped sum over the lot, in chunks that fit; where memory runs out, in chunks of half the size."""
+    def _sum(self, lot: Lot, draws: SecretDraws) -> dict[str, Tensor]:
+        """The clipped sum over the lot; taken again where torch's generators were set from elsewhere on the way."""
+        for _ in range(_MOST_SUMS):
+            sums = self._sum_in_chunks(lot, draws)
+            if draws.are_secret:
+                return sums
+            draws.begin()
+        raise UnsupportedError(
+            "torch's generators: were seeded, or set to another state, within the step, by the model, the loss "
+            "function or the data set. What dropout draws then is no secret of the run. Draw from a torch.Generator of "
+            "its own there, or within torch.random.fork_rng()."
+        )
+
+    def _sum_in_chunks(self, lot: Lot, draws: SecretDraws) -> dict[str, Tensor]:
+        """In chunks that fit; where memory runs out, in chunks of half the size, with the same draws once more."""
         if self._chunk_size is None:
             self._chunk_size = first_chunk_size(self.execution, self.plan, self.model, self._grad.tokens)
         while True:
@@ -218,6 +234,7 @@ class Private:
                     raise
             self._chunk_size = (self._chunk_size + 1) // 2
             self._grad.forget_programs()
+            draws.begin()
 
     def _chunks(self, lot: Lot, size: int) -> Iterator[tuple[Batch, Tensor | None]]:
         padded = self.execution.pad_chunks or self._grad.compiles

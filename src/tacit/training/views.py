@@ -23,8 +23,8 @@ class Augmented:
     one record's clipped gradient.
 
     That takes draws that are unknown (`tacit.training.secret_draws` says why). In a private step those of torch's own
-    generators are. For a generator of the augmentation's own take ``torch_generator(Randomness().device_key("views"),
-    device)`` of `tacit.core.torch_generators`, and publish no views.
+    generators are. For a generator of the augmentation's own take the ``torch_generator`` of that module, under
+    ``Randomness().device_key("views")``, and publish no views.
 
     Attributes:
         records: the data set.

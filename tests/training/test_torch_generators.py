@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from tacit.core import torch_generators as room
 from tacit.core.errors import UnsupportedError
-from tacit.core.torch_generators import set_key, torch_generator
+from tacit.training import secret_draws as room
+from tacit.training.secret_draws import set_key, torch_generator
 
 KEY = bytes(range(32))
 
@@ -20,7 +20,7 @@ def drawn(generator, count=2000):
 
 def test_every_word_of_the_twister_comes_from_the_key():
     twister = np.random.MT19937(0)
-    words = np.frombuffer(hashlib.shake_256(KEY).digest(4 * 624), "<u4")
+    words = np.frombuffer(hashlib.shake_256(KEY).digest(8 + 4 * 624)[8:], "<u4")
     twister.state = {**twister.state, "state": {"key": words, "pos": 624}}
     pairs = twister.random_raw(4000).astype(object).reshape(-1, 2)
     assert [number % 2**64 for number in drawn(torch_generator(KEY))] == [one << 32 | two for one, two in pairs]
@@ -44,6 +44,14 @@ def test_a_key_gives_its_numbers_again_whatever_was_drawn_before():
     set_key(generator, KEY)
     assert torch.equal(torch.randn(9, generator=generator), torch.randn(9, generator=torch_generator(KEY)))
     assert drawn(torch_generator(KEY)) == drawn(torch_generator(KEY))
+
+
+def test_the_seed_that_a_generator_names_tells_its_key():
+    generator = torch.Generator()
+    seed = set_key(generator, KEY)
+    torch.rand(3, generator=generator)
+    assert generator.initial_seed() == seed
+    assert set_key(generator, bytes(32)) != seed
 
 
 def test_torchs_own_generator_stays_where_it_was():
