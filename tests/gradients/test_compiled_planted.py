@@ -60,6 +60,28 @@ def test_planted_wrong_sums_of_a_model_with_dropout_are_found_out(traced, monkey
     assert length <= 1e-3
 
 
+def test_what_is_drawn_after_a_program_was_found_out_is_not_what_the_eager_step_drew(traced, monkeypatch):
+    def twice_with_draws_of_its_own(trace, inputs, *, apart):
+        def call(arguments):
+            with torch.random.fork_rng(devices=[]):
+                *sums, norms = trace.graph(*arguments)
+            return [*(2 * value for value in sums), norms]
+
+        return call
+
+    monkeypatch.setattr(compiling, "compile_graph", twice_with_draws_of_its_own)
+    model = nn.Sequential(nn.Linear(8, 64), nn.Dropout(0.5), nn.Linear(64, 3))
+    grad, x = traced(model, clipping=Flat(1e-3)), torch.randn(1, 8)
+    ends = []
+    for each in (grad, eager_twin(grad)):
+        torch.manual_seed(3)
+        sums = each(x)
+        ends.append((sums, torch.get_rng_state()))
+    assert "its result is not that of the eager step" in grad.compilation
+    check_equal(ends[0][0], ends[1][0])
+    assert torch.equal(ends[0][1], ends[1][1])
+
+
 def test_planted_wrong_sums_are_found_out_after_a_lot_without_examples(traced, monkeypatch):
     monkeypatch.setattr(compiling, "compile_graph", spoil(PLANTED["twice"]))
     grad, batch = traced(a_network(), cross_entropy), images()

@@ -140,6 +140,28 @@ def test_steps_of_other_threads_wait(device):
     assert entered.is_set()
 
 
+class Exhausting(Drawing):
+    """A layer for which memory runs out once, after it has drawn."""
+
+    left = 1
+
+    def forward(self, x):
+        out = super().forward(x)
+        if self.left and len(self.drawn) > 8:
+            self.left -= 1
+            raise torch.OutOfMemoryError("no memory for so many")
+        return out
+
+
+def test_a_sum_in_smaller_chunks_draws_what_the_first_try_drew(device):
+    model, undisturbed = Exhausting(device), Drawing(device)
+    for each in (model, undisturbed):
+        in_a_loop(each, Randomness(unsafe_seed=3))
+    assert model.left == 0
+    assert model.drawn[-len(undisturbed.drawn) :] == undisturbed.drawn
+    assert model.drawn[:16] == undisturbed.drawn[:16]
+
+
 class Setting(Drawing):
     """A layer during whose passes torch's generators are set, as by a compiler in another thread, some of the time."""
 
