@@ -152,11 +152,9 @@ def uniform_noise(planter: Planter) -> None:
     planter.replace(step_noise, "add_normal_", add)
 
 
-def noise_from_numpys_generator(planter: Planter) -> None:
-    """Torch's own would not do: within a step a secret key decides what it draws."""
-
+def noise_from_torchs_generator(planter: Planter) -> None:
     def add(real, values, scale, key, nonce):
-        values += scale * torch.from_numpy(np.asarray(np.random.standard_normal(values.shape))).to(values)
+        values += scale * torch.randn_like(values)
 
     planter.replace(step_noise, "add_normal_", add)
 
@@ -341,7 +339,7 @@ MUTANTS: dict[str, Mutant] = {
     "one noise for all parameters": Mutant(one_noise_for_all_parameters, "usual", ("noise",)),
     "one noise for all steps": Mutant(one_noise_for_all_steps, "usual", ("noise", "reuse")),
     "uniform noise": Mutant(uniform_noise, "usual", ("noise",)),
-    "noise from numpy's generator": Mutant(noise_from_numpys_generator, "usual", ("reuse",)),
+    "noise from torch's generator": Mutant(noise_from_torchs_generator, "usual", ("reuse",)),
     "runs share their source": Mutant(runs_share_their_source, "usual", ("reuse",)),
     "clipping off": Mutant(clipping_off, "usual", ("sensitivity", "canaries")),
     "clipping the mean": Mutant(clipping_the_mean, "functional", ("sensitivity",)),

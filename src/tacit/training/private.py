@@ -150,7 +150,7 @@ class Private:
     def step(self, lot: Lot) -> None:
         """One private step on the lot that `batches` gave last: clipped sum, ledger, noise, update.
 
-        Whatever draws from torch's generators on the way, such as dropout, draws what the run's randomness decides.
+        Whatever draws from torch's generators for the sum, such as dropout, draws what the run's randomness decides.
         """
         if lot is not self._pending or lot.step != self.steps_done:
             which = f"batch of step {lot.step}" if isinstance(lot, Lot) else f"batch={type(lot).__name__}"
@@ -158,29 +158,30 @@ class Private:
                 f"{which}: is not the one that private.batches gave last, for step {self.steps_done}. Take every batch "
                 "from private.batches and give it to private.step once."
             )
-        with drawing_in_secret(self._drawing_key(self._stream_step(lot.step)), self._device) as draws:
-            self._take(lot, draws)
+        stream_step = self._stream_step(lot.step)
+        with drawing_in_secret(self._drawing_key(stream_step), self._device) as draws:
+            self._run_preflight(lot.records)
+            launch = self._captured_launch(lot)
+            if launch is None:
+                sums = self._sum(lot, draws)
+            else:
+                if not draws.are_secret:  # afterwards it would be too late
+                    draws.begin()
+                release_captured(launch, self._reservation, self._randomness, stream_step)
+        if launch is None:  # noise never comes from torch's generators, and what an optimizer draws is no secret
+            self._release(sums, stream_step)
         self.steps_done += 1
         self._pending = None
         self._watch.after_step(self.steps_done)
         if self.steps_done == self.plan.steps and not self._position.held:
-            self._reservation.commit(self._stream_step(self.steps_done))
+            self._reservation.commit(stream_step + 1)
 
-    def _take(self, lot: Lot, draws: SecretDraws) -> None:
-        self._run_preflight(lot.records)
-        launch, stream_step = self._captured_launch(lot), self._stream_step(lot.step)
-        if launch is not None:
-            if not draws.are_secret:  # afterwards it would be too late
-                draws.begin()
-            release_captured(launch, self._reservation, self._randomness, stream_step)
-        else:
-            self._update.drop_gradients(self._grad.parameters)
-            sums = self._sum(lot, draws)
-            if self._position.before_noise is not None:
-                self._position.before_noise(stream_step, sums)
-            release_gradient(sums, self._noise, self._reservation, self._randomness, stream_step)
-            self._update(self._grad.parameters, sums)
-            self._captured.after_ordinary_step(sums)
+    def _release(self, sums: dict[str, Tensor], stream_step: int) -> None:
+        if self._position.before_noise is not None:
+            self._position.before_noise(stream_step, sums)
+        release_gradient(sums, self._noise, self._reservation, self._randomness, stream_step)
+        self._update(self._grad.parameters, sums)
+        self._captured.after_ordinary_step(sums)
 
     def statement(self) -> Statement:
         """The guarantee for the model as it is now, after the steps taken so far."""
@@ -211,6 +212,7 @@ class Private:
 
     def _sum(self, lot: Lot, draws: SecretDraws) -> dict[str, Tensor]:
         """The clipped sum over the lot; taken again where torch's generators were set from elsewhere on the way."""
+        self._update.drop_gradients(self._grad.parameters)
         for _ in range(_MOST_SUMS):
             sums = self._sum_in_chunks(lot, draws)
             if draws.are_secret:
