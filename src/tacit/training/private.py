@@ -152,12 +152,7 @@ class Private:
 
         Whatever draws from torch's generators for the sum, such as dropout, draws what the run's randomness decides.
         """
-        if lot is not self._pending or lot.step != self.steps_done:
-            which = f"batch of step {lot.step}" if isinstance(lot, Lot) else f"batch={type(lot).__name__}"
-            raise InputError(
-                f"{which}: is not the one that private.batches gave last, for step {self.steps_done}. Take every batch "
-                "from private.batches and give it to private.step once."
-            )
+        self._check_pending(lot)
         stream_step = self._stream_step(lot.step)
         with drawing_in_secret(self._drawing_key(stream_step), self._device) as draws:
             self._run_preflight(lot.records)
@@ -175,6 +170,14 @@ class Private:
         self._watch.after_step(self.steps_done)
         if self.steps_done == self.plan.steps and not self._position.held:
             self._reservation.commit(stream_step + 1)
+
+    def _check_pending(self, lot: Lot) -> None:
+        if lot is not self._pending or lot.step != self.steps_done:
+            which = f"batch of step {lot.step}" if isinstance(lot, Lot) else f"batch={type(lot).__name__}"
+            raise InputError(
+                f"{which}: is not the one that private.batches gave last, for step {self.steps_done}. Take every batch "
+                "from private.batches and give it to private.step once."
+            )
 
     def _release(self, sums: dict[str, Tensor], stream_step: int) -> None:
         if self._position.before_noise is not None:
