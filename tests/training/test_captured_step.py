@@ -67,26 +67,33 @@ def step():
     return captured, parameter, noise
 
 
+def taken(captured, lot):
+    """Both halves of a step."""
+    prepared = captured.prepare(lot, None)
+    prepared.launch(bytes(32))
+    prepared.update()
+
+
 def test_every_program_gets_its_own_noise(step):
     captured, parameter, _ = step
     for lot in ("first", "second", "first", "first", "second", "first"):
-        captured.prepare(lot, None)(bytes(32))
+        taken(captured, lot)
         assert parameter.grad.item() == pytest.approx((LOTS[lot] + 0.001) / 10)
 
 
 def test_the_noise_is_pointed_to_the_same_sums_once(step):
     captured, _, noise = step
     for _ in range(3):
-        captured.prepare("first", None)(bytes(32))
+        taken(captured, "first")
     assert noise.pointed == 1
 
 
 def test_noise_that_was_pointed_elsewhere_comes_back(step):
     """As by an ordinary step that broke off before the end: this one's sums would get none."""
     captured, parameter, noise = step
-    captured.prepare("first", None)(bytes(32))
+    taken(captured, "first")
     noise.point_to({"w": torch.zeros(1)})
-    captured.prepare("first", None)(bytes(32))
+    taken(captured, "first")
     assert parameter.grad.item() == pytest.approx((LOTS["first"] + 0.001) / 10)
 
 
@@ -96,7 +103,7 @@ def test_another_rate_is_pointed_to(step):
     captured._update = Update(optimizer)
     for rate in (0.5, 0.25, 0.25):
         optimizer.param_groups[0]["lr"] = rate
-        captured.prepare("first", None)(bytes(32))
+        taken(captured, "first")
         assert noise.descent["w"][1] == rate
     assert noise.pointed == 2
 
@@ -108,18 +115,18 @@ def test_what_the_optimizer_holds_beside_loses_its_gradient(step, kind):
     captured._update = Update(getattr(torch.optim, kind)([parameter, other], lr=0.1))
     for _ in range(2):
         other.grad = torch.ones(1)
-        captured.prepare("first", None)(bytes(32))
+        taken(captured, "first")
         assert other.grad is None
         assert other.item() == 0
 
 
 def test_another_table_of_noise_is_captured_anew(step):
     captured, _, noise = step
-    captured.prepare("first", None)(bytes(32))
-    captured.prepare("first", None)(bytes(32))
+    taken(captured, "first")
+    taken(captured, "first")
     assert len(noise.launched) == 1
     noise.table = object()
-    captured.prepare("first", None)(bytes(32))
+    taken(captured, "first")
     assert noise.launched[-1] is noise.table
 
 
@@ -137,9 +144,7 @@ def test_sums_that_a_program_leaves_open_are_the_noises_to_take(step):
     assert noise.forms == [RowForm.of([each])]
     assert finished.sums["w"] is each.total
     captured._noise.at = None
-    captured._update = lambda parameters, sums: None
-    captured._update.descent = lambda parameters: None
-    captured._take(lambda key: None, finished, bytes(32))
+    captured._launch(lambda key: None, finished, None, bytes(32))
     assert noise.at is finished.sums
     assert noise.open_sums == {"w": each}
 

@@ -194,6 +194,17 @@ def test_a_run_under_a_secret_key_replays_its_own_masks(run, account, execution)
     assert charged(account) == [STEPS]
 
 
+def test_views_are_replayed_by_a_run_that_has_no_preflight_to_do_before_them(run, account):
+    """The first run fetched records for its preflight in the first step, and the one that goes on in a later one."""
+    views = Augmented(records(), lambda x, y: (x + 0.1 * torch.randn_like(x), y))
+    changes = {"randomness": None, "execution": Execution(), "train_set": views}
+    run.crash(5, **changes)
+    run(**changes)
+    assert len(run.gradients[4]) == len(run.gradients[5]) == 2
+    assert all(torch.equal(each[0], again) for each in run.gradients.values() for again in each)
+    assert charged(account) == [STEPS]
+
+
 class Masks(nn.Dropout):
     """Dropout that keeps what it let through."""
 

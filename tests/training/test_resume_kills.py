@@ -110,7 +110,7 @@ def test_planted_bug_steps_drawn_again_under_the_old_key(torture, monkeypatch):
 
 
 def test_planted_bug_noise_before_its_mark(torture, monkeypatch):
-    def release(sums, noise, reservation, randomness, step):
+    def release(sums, noise, reservation, randomness, step, *, recorded):
         noise.apply_(sums, randomness, step)
         reservation.before_noise(step)
 

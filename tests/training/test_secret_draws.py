@@ -9,8 +9,11 @@ from torch import nn
 
 from tacit.core.errors import UnsupportedError
 from tacit.core.randomness import Randomness
+from tacit.ledger import Reservation
 from tacit.training import Execution, Private, fit
+from tacit.training.captured_step import CapturedStep, Prepared
 from tacit.training.secret_draws import drawing_in_secret
+from tacit.training.views import Augmented
 
 PLAN = plan(steps=3)
 EXECUTION = Execution(engine="reference", preflight=False)
@@ -191,7 +194,7 @@ def test_a_sum_is_taken_again_where_torchs_generators_were_set_meanwhile(device,
 def test_a_model_that_seeds_torch_in_every_pass_is_refused_before_any_noise(device):
     model = Setting(device, 10**6)
     private = model.private()
-    with pytest.raises(UnsupportedError, match=r"seeded.*torch\.Generator of its own.*fork_rng"):
+    with pytest.raises(UnsupportedError, match=r"seeded.*another thread.*fork_rng.*torch_generator"):
         private.step(next(private.batches(records())))
     assert private.steps_begun == 0
 
@@ -206,3 +209,136 @@ def test_a_model_that_puts_the_generators_back_is_none_of_these(device):
     model = Forking(device)
     in_a_loop(model, None)
     assert known(device).isdisjoint(model.drawn)
+
+
+def test_what_a_compiler_puts_back_after_the_step_is_taken_away_in_the_next():
+    """It saw the generators within a step: they would stand under that step's key, for whoever asks, for good."""
+    model, seen = Drawing("cpu"), []
+    model.register_forward_hook(lambda *_: seen.append(torch.get_rng_state()))
+    private = model.private()
+    torch.manual_seed(0)
+    loop = private.batches(records())
+    private.step(next(loop))
+    torch.set_rng_state(seen[0])
+    before = len(model.drawn)
+    private.step(next(loop))
+    assert set(model.drawn[:before]).isdisjoint(model.drawn[before:])
+    found = numbers(6, "cpu")
+    torch.manual_seed(0)
+    assert found == numbers(6, "cpu")
+
+
+def test_a_sum_within_a_sum_draws_under_its_own_key_and_the_outer_one_goes_on():
+    cpu, (one, two) = torch.device("cpu"), (bytes(32), bytes(range(32)))
+    with drawing_in_secret(one, cpu):
+        expected = numbers(6, "cpu")
+    with drawing_in_secret(one, cpu) as draws:
+        found = numbers(2, "cpu")
+        with drawing_in_secret(two, cpu):
+            assert set(numbers(6, "cpu")).isdisjoint(expected)
+        assert draws.are_secret
+        assert found + numbers(4, "cpu") == expected
+
+
+def test_a_device_whose_generators_are_not_known_is_refused():
+    with pytest.raises(UnsupportedError, match=r"device='meta'.*cannot be kept secret.*Train on 'cpu' or 'cuda'"):
+        drawing_in_secret(bytes(32), torch.device("meta")).__enter__()
+
+
+@gpu
+def test_a_captured_graph_draws_what_the_key_decides():
+    ones, graph = torch.ones(1000, device="cuda"), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        dropped = nn.functional.dropout(ones)
+
+    def masks(key):
+        with drawing_in_secret(key, ones.device):
+            graph.replay()
+            return dropped.tolist()
+
+    first, other, again = masks(bytes(32)), masks(bytes(range(32))), masks(bytes(32))
+    assert first == again != other
+
+
+class Launches:
+    """Launches of steps on the CPU, without any noise, in place of graphs on a GPU; counts them."""
+
+    def __init__(self, monkeypatch, model, on_launch=lambda: None):
+        self.count, self._model, self._on_launch = 0, model, on_launch
+        monkeypatch.setattr(CapturedStep, "is_possible", property(lambda captured: captured._tried))
+        monkeypatch.setattr(
+            CapturedStep, "after_ordinary_step", lambda captured, sums: setattr(captured, "_tried", True)
+        )
+        monkeypatch.setattr(CapturedStep, "prepare", lambda captured, batch, mask: Prepared(self._launch, self._update))
+
+    def _launch(self, key):
+        self._on_launch()
+        self.count += 1
+        self._model(torch.zeros(1, 8, dtype=torch.float64))
+
+    def _update(self):
+        self.seed_of_the_update = torch.initial_seed()
+
+
+def varied(x, y):
+    """A view that draws from torch's own generator."""
+    VIEWS.extend(numbers(1, "cpu"))
+    return x, y
+
+
+VIEWS: list[float] = []
+
+
+def launching(model, monkeypatch, *, augment=varied, randomness=None, **changes):
+    """A run whose steps are launches from the second on."""
+    VIEWS.clear()
+    launches, private = Launches(monkeypatch, model, **changes), model.private(randomness)
+    torch.manual_seed(0)
+    for lot in private.batches(Augmented(records(), augment)):
+        private.step(lot)
+    return launches, private
+
+
+def test_launches_draw_in_secret_and_their_updates_do_not(monkeypatch):
+    model = Drawing("cpu")
+    launches, private = launching(model, monkeypatch)
+    assert launches.count == PLAN.steps - 1 == private.steps_begun - 1
+    assert launches.seed_of_the_update == 0
+    assert known("cpu").isdisjoint(model.drawn + VIEWS)
+
+
+def test_a_launch_whose_views_were_drawn_under_another_seed_does_not_happen(monkeypatch):
+    def seeded_once(x, y):
+        if len(VIEWS) == 1:
+            torch.manual_seed(0)
+        return varied(x, y)
+
+    model = Drawing("cpu")
+    launches, private = launching(model, monkeypatch, augment=seeded_once)
+    assert launches.count == PLAN.steps - 2
+    assert (private.steps_done, private.steps_begun) == (PLAN.steps, PLAN.steps)
+    assert not known("cpu").isdisjoint(VIEWS[1:2])
+    assert known("cpu").isdisjoint(model.drawn + VIEWS[2:])
+
+
+def test_a_step_that_was_recorded_for_a_launch_is_recorded_once(monkeypatch):
+    """The ledger's mark takes long enough for a compiler to set the generators."""
+    mark = Reservation.before_noise
+
+    def slow(reservation, step):
+        mark(reservation, step)
+        if step == 1:
+            torch.manual_seed(0)
+
+    monkeypatch.setattr(Reservation, "before_noise", slow)
+    model = Drawing("cpu")
+    launches, private = launching(model, monkeypatch)
+    assert launches.count == PLAN.steps - 2
+    assert private.steps_begun == PLAN.steps
+    assert known("cpu").isdisjoint(model.drawn)
+
+
+def test_generators_that_are_set_in_the_moment_of_a_launch_end_the_run(monkeypatch):
+    model = Drawing("cpu")
+    with pytest.raises(UnsupportedError, match="no secret of the run"):
+        launching(model, monkeypatch, on_launch=lambda: torch.manual_seed(0))

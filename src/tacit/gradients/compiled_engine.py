@@ -22,7 +22,7 @@ from tacit.gradients.compiling import Compilation, as_traced, can_compile, compi
 from tacit.gradients.engines import BookkeepingEngine
 from tacit.gradients.kept_memory import give_back_freed_memory
 from tacit.gradients.layout_probe import PROBED
-from tacit.gradients.model_state import generator_states, set_generator_states
+from tacit.gradients.model_state import generator_states, preserved_generators, set_generator_states
 from tacit.gradients.open_sums import Finished
 from tacit.gradients.pieces import Pieces
 from tacit.gradients.recorder import Step
@@ -287,7 +287,8 @@ class CompiledEngine:
 
             run, end = (program.run, None) if finish is None else (program.run_openly, finish_named)
             try:
-                replay = Replay(run, trace.staying(batch), moving, _BLANK, end)
+                with preserved_generators():  # it warms up; each of its launches is to draw what any other would
+                    replay = Replay(run, trace.staying(batch), moving, _BLANK, end)
             except torch.OutOfMemoryError:
                 program.too_large = True
                 raise

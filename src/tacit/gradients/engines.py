@@ -116,7 +116,7 @@ class FunctionalEngine:
         except (RuntimeError, NotImplementedError, ValueError) as error:
             if out_of_memory(error):
                 raise
-            reason = str(error).strip().splitlines()[0]
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise UnsupportedError(
                 f"model: torch.func cannot transform it ({reason}). Use engine='reference', or change that operation."
             ) from error

@@ -175,7 +175,7 @@ def _train(
     conditions: Conditions,
     progress: Progress,
 ) -> tuple[nn.Module, list[dict[str, Any]]]:
-    torch.manual_seed(seed)  # initial weights; noise and sampling have a source of their own
+    torch.manual_seed(seed)  # initial weights; noise, sampling and what steps draw have sources of their own
     model = models.build(name, data.input_shape, data.classes, columns=data.columns).to(conditions.device)
     bound = plan.clipping.bind({key: p.numel() for key, p in model.named_parameters()}).total
     noise_scale = plan.noise_multiplier * bound / plan.expected_batch_size

@@ -136,7 +136,7 @@ def run(knobs: Knobs, conditions: Conditions, progress: Progress) -> dict[str, A
     def train(seed: int) -> _Model:
         started = time.perf_counter()
         watch = _Watch(data, way, plan, seed, progress)
-        torch.manual_seed(seed)  # initial weights; private noise and sampling have a source of their own
+        torch.manual_seed(seed)  # initial weights; what is private has a source of its own
         model = SequenceReader(2, knobs.hidden, 1)
         if plan is None:
             _train_plainly(model, data, knobs, watch, seed)

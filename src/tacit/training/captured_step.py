@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import weakref
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -15,6 +16,19 @@ from tacit.gradients.open_sums import Finished
 from tacit.gradients.tracing import Batch
 from tacit.mechanisms import StepNoise
 from tacit.training.update import Descent, Update
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Prepared:
+    """A step on a lot, whose noise is not drawn yet.
+
+    Attributes:
+        launch: sum, noise, division and plain gradient descent, given the key of the noise.
+        update: what comes after the launch: any other optimizer's own step.
+    """
+
+    launch: Launch
+    update: Callable[[], None]
 
 
 class CapturedStep:
@@ -40,11 +54,8 @@ class CapturedStep:
         """A step has shown that everything works, so that the next one may be captured."""
         self._tried = next(iter(sums.values())).is_cuda
 
-    def prepare(self, batch: Batch, mask: Tensor | None) -> Launch | None:
-        """The launch for this lot, to be given the key of its noise, or None where the ordinary way must be taken.
-
-        It draws no noise by itself.
-        """
+    def prepare(self, batch: Batch, mask: Tensor | None) -> Prepared | None:
+        """The step on this lot, or None where the ordinary way must be taken. Draws no noise by itself."""
         if not self.is_possible:
             return None
         if self._finish.table is not self._noise.table:
@@ -54,13 +65,19 @@ class CapturedStep:
         except torch.OutOfMemoryError:
             self._given_up = True
             return None
-        return None if captured is None else functools.partial(self._take, *captured)
+        if captured is None:
+            return None
+        descent = self._update.descent(self._grad.parameters)
+        return Prepared(
+            functools.partial(self._launch, *captured, descent), functools.partial(self._end, captured[1], descent)
+        )
 
-    def _take(self, launch: Launch, finished: Finished, key: bytes) -> None:
-        parameters, sums = self._grad.parameters, finished.sums
-        descent = self._update.descent(parameters)
+    def _launch(self, launch: Launch, finished: Finished, descent: Descent | None, key: bytes) -> None:
         self._point_to(finished, descent)
         launch(key)
+
+    def _end(self, finished: Finished, descent: Descent | None) -> None:
+        parameters, sums = self._grad.parameters, finished.sums
         if descent is None:
             self._update(parameters, sums)
         else:

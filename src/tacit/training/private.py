@@ -1,6 +1,7 @@
 """`Private`: a model, its loss, an optimizer and a plan, for training loops of one's own."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
@@ -9,12 +10,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from tacit.core.errors import InputError, UnsupportedError
+from tacit.core.errors import InputError
 from tacit.core.privacy import Neighbours, Statement
 from tacit.core.randomness import Randomness
 from tacit.gradients import clipped_grad, preflight
 from tacit.gradients.batches import gathered, map_leaves
-from tacit.gradients.compiled_engine import Launch
 from tacit.gradients.losses import LossFunction
 from tacit.gradients.pieces import out_of_memory
 from tacit.gradients.tracing import Batch
@@ -22,13 +22,13 @@ from tacit.ledger import Account
 from tacit.mechanisms import StepNoise
 from tacit.plan import DPSGD
 from tacit.sampling import chunks
-from tacit.training.captured_step import CapturedStep
+from tacit.training.captured_step import CapturedStep, Prepared
 from tacit.training.execution import CompileWatch, Execution, first_chunk_size
 from tacit.training.lots import drawn
 from tacit.training.position import Position, start
 from tacit.training.records import check_records, fetch, held_rows, resident
 from tacit.training.secret_draws import SecretDraws, drawing_in_secret
-from tacit.training.step import release_captured, release_gradient
+from tacit.training.step import release_gradient
 from tacit.training.update import Update
 from tacit.training.views import Augmented
 
@@ -155,16 +155,9 @@ class Private:
         self._check_pending(lot)
         stream_step = self._stream_step(lot.step)
         with drawing_in_secret(self._drawing_key(stream_step), self._device) as draws:
-            self._run_preflight(lot.records)
-            launch = self._captured_launch(lot)
-            if launch is None:
-                sums = self._sum(lot, draws)
-            else:
-                if not draws.are_secret:  # afterwards it would be too late
-                    draws.begin()
-                release_captured(launch, self._reservation, self._randomness, stream_step)
-        if launch is None:  # noise never comes from torch's generators, and what an optimizer draws is no secret
-            self._release(sums, stream_step)
+            self._run_preflight(lot.records, draws)
+            rest = self._begun(lot, stream_step, draws)
+        rest()  # outside: noise never comes from torch's generators, and what an optimizer draws is no secret
         self.steps_done += 1
         self._pending = None
         self._watch.after_step(self.steps_done)
@@ -179,10 +172,24 @@ class Private:
                 "from private.batches and give it to private.step once."
             )
 
-    def _release(self, sums: dict[str, Tensor], stream_step: int) -> None:
+    def _begun(self, lot: Lot, stream_step: int, draws: SecretDraws) -> Callable[[], None]:
+        """Takes the sum, and in a launch its noise with it; returns what is left of the step."""
+        prepared = self._prepared_launch(lot, draws)
+        if prepared is not None:
+            self._reservation.before_noise(stream_step)
+            if draws.are_secret:
+                prepared.launch(self._randomness.noise_key(stream_step))
+                if draws.are_secret:
+                    return prepared.update
+                raise draws.refusal()  # set in the moment of the launch, which cannot be taken back
+            draws.begin()
+        sums = self._sum(lot, draws)
+        return functools.partial(self._release, sums, stream_step, recorded=prepared is not None)
+
+    def _release(self, sums: dict[str, Tensor], stream_step: int, *, recorded: bool) -> None:
         if self._position.before_noise is not None:
             self._position.before_noise(stream_step, sums)
-        release_gradient(sums, self._noise, self._reservation, self._randomness, stream_step)
+        release_gradient(sums, self._noise, self._reservation, self._randomness, stream_step, recorded=recorded)
         self._update(self._grad.parameters, sums)
         self._captured.after_ordinary_step(sums)
 
@@ -205,13 +212,16 @@ class Private:
         """The number that streams and reservation know a step by."""
         return step - self._position.first
 
-    def _captured_launch(self, lot: Lot) -> Launch | None:
+    def _prepared_launch(self, lot: Lot, draws: SecretDraws) -> Prepared | None:
         """The whole step as one launch, where it was captured and the lot is one chunk."""
         size = self._chunk_size
         if size is None or not 0 < len(lot.unsafe_indices) <= size or not self._captured.is_possible:
             return None
         rows = held_rows(lot.records, lot.unsafe_indices, self._device) if len(lot.unsafe_indices) == size else None
-        return self._captured.prepare(*((rows, None) if rows is not None else next(self._chunks(lot, size))))
+        prepared = self._captured.prepare(*((rows, None) if rows is not None else next(self._chunks(lot, size))))
+        if prepared is None:
+            draws.begin()
+        return prepared
 
     def _sum(self, lot: Lot, draws: SecretDraws) -> dict[str, Tensor]:
         """The clipped sum over the lot; taken again where torch's generators were set from elsewhere on the way."""
@@ -221,11 +231,7 @@ class Private:
             if draws.are_secret:
                 return sums
             draws.begin()
-        raise UnsupportedError(
-            "torch's generators: were seeded, or set to another state, within the step, by the model, the loss "
-            "function or the data set. What dropout draws then is no secret of the run. Draw from a torch.Generator of "
-            "its own there, or within torch.random.fork_rng()."
-        )
+        raise draws.refusal()
 
     def _sum_in_chunks(self, lot: Lot, draws: SecretDraws) -> dict[str, Tensor]:
         """In chunks that fit; where memory runs out, in chunks of half the size, with the same draws once more."""
@@ -268,9 +274,10 @@ class Private:
         moved: tuple[Any, ...] = map_leaves(move, batch)
         return moved
 
-    def _run_preflight(self, records: Any) -> None:
+    def _run_preflight(self, records: Any, draws: SecretDraws) -> None:
         if self._preflight_due and len(records):
             first = np.arange(min(_PREFLIGHT_RECORDS, len(records)), dtype=np.int64)
             batch = self._batch(records, first)
             preflight(self._grad, *gathered(batch))
             self._preflight_due = False
+            draws.begin()  # a step that is done again, without a preflight before, draws the same

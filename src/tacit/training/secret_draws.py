@@ -4,40 +4,58 @@ import contextlib
 import functools
 import hashlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Generator
+from torch import Generator, Tensor
 
 from tacit.core.errors import UnsupportedError
 
 _SEED = slice(0, 8)  # where the bytes of a CPU generator's state hold the seed that it was given
 _WORDS = slice(24, 24 + 8 * 624)  # and the Mersenne Twister's words
+_MARK = 0x7AC17  # the upper half of the seed that a CPU generator names under a key
+
 _ONE_AT_A_TIME = threading.RLock()  # all threads of a process share torch's generators
+_under_way: list[bytes] = []  # keys of the sums that are being taken: one, unless a loss function takes another
+_put_back: dict[Generator, Tensor] = {}  # where the last sum left them
 
 
 class SecretDraws:
     """Generators whose numbers a key decides, as long as nobody else sets them.
 
     Args:
-        generators: torch's own, of the CPU and of the model's device.
+        generators: torch's own, of the CPU and of GPUs. Each has a part of the key for itself.
         key: 256 bits.
     """
 
-    def __init__(self, generators: Sequence[Generator], key: bytes) -> None:
-        self._generators, self._key = generators, key
+    def __init__(self, generators: Iterable[Generator], key: bytes) -> None:
+        self._keys = {
+            generator: hashlib.shake_256(key + str(generator.device).encode()).digest(32) for generator in generators
+        }
         self.begin()
 
     def begin(self) -> None:
-        """Everything from the first number on."""
-        self._seeds = [set_key(generator, self._key) for generator in self._generators]
+        """From the first number on, once more."""
+        self._seeds = [set_key(generator, key) for generator, key in self._keys.items()]
 
     @property
     def are_secret(self) -> bool:
-        """Whether no other seed or state was set meanwhile, as by a model, a data set or a compiler in a thread."""
-        return [generator.initial_seed() for generator in self._generators] == self._seeds
+        """Whether no other seed or state was set meanwhile, as by a model, a data set or a compiler in a thread.
+
+        Numbers of the same key that are drawn again, after a state was put back, are as secret as before.
+        """
+        return [generator.initial_seed() for generator in self._keys] == self._seeds
+
+    def refusal(self) -> UnsupportedError:
+        """What is said where they are not secret."""
+        return UnsupportedError(
+            "torch's generators: were seeded, or set to another state, within the step, by the model, the loss "
+            "function, the data set or another thread. What dropout draws then is no secret of the run. Take out what "
+            "seeds them, or put it within torch.random.fork_rng(). What differs between records must be drawn outside "
+            "of that, or from a tacit.training.secret_draws.torch_generator."
+        )
 
 
 @contextlib.contextmanager
@@ -54,19 +72,43 @@ def drawing_in_secret(key: bytes, device: torch.device) -> Iterator[SecretDraws]
 
     Args:
         key: 256 bits of the run's randomness, for this step alone.
-        device: the model's. Its generator and the CPU's are meant.
+        device: the model's. The CPU's generator is meant too and, of several GPUs, that of each.
+
+    Raises:
+        UnsupportedError: a device whose generators are not known here.
     """
-    generators = [torch.default_generator]
-    if device.type == "cuda":
-        index = torch.cuda.current_device() if device.index is None else device.index
-        generators.append(torch.cuda.default_generators[index])
+    generators = _generators(device)
     with _ONE_AT_A_TIME:
-        states = [generator.get_state() for generator in generators]
+        states = _states_outside(generators)
+        _under_way.append(key)
         try:
             yield SecretDraws(generators, key)
         finally:
-            for generator, state in zip(generators, states, strict=True):
+            _under_way.pop()
+            for generator, state in states.items():
                 generator.set_state(state)
+            _put_back.update(states)
+
+
+def _generators(device: torch.device) -> list[Generator]:
+    if device.type not in ("cpu", "cuda"):
+        raise UnsupportedError(
+            f"device={device.type!r}: what dropout draws on it cannot be kept secret. Train on 'cpu' or 'cuda'."
+        )
+    return [torch.default_generator, *(torch.cuda.default_generators if device.type == "cuda" else ())]
+
+
+def _states_outside(generators: Iterable[Generator]) -> dict[Generator, Tensor]:
+    """Where torch's generators stand outside of steps.
+
+    A compiler in another thread puts them back to where it found them. Where that was within a step that is over, they
+    stand under its key again, for whoever asks; then what was put back last counts.
+    """
+    states = {generator: generator.get_state() for generator in generators}
+    is_left_over = not _under_way and torch.default_generator.initial_seed() >> 32 == _MARK
+    return (
+        {generator: _put_back.get(generator, state) for generator, state in states.items()} if is_left_over else states
+    )
 
 
 def torch_generator(key: bytes, device: torch.device | str = "cpu") -> Generator:
@@ -93,12 +135,13 @@ def set_key(generator: Generator, key: bytes) -> int:
         seed = int.from_bytes(hashlib.shake_256(key).digest(8), "little")
         generator.manual_seed(seed)
         return seed
-    drawn = hashlib.shake_256(key).digest(8 + 4 * 624)
+    drawn = np.frombuffer(hashlib.shake_256(key).digest(4 * 625), np.uint32)
+    seed = _MARK << 32 | int(drawn[0])
     state = _fresh_state().copy()
-    state[_SEED] = np.frombuffer(drawn[:8], np.uint8)
-    state[_WORDS].view(np.uint64)[:] = np.frombuffer(drawn[8:], np.uint32)
+    state[_SEED].view(np.uint64)[:] = seed
+    state[_WORDS].view(np.uint64)[:] = drawn[1:]
     generator.set_state(torch.from_numpy(state))
-    return int.from_bytes(drawn[:8], "little")
+    return seed
 
 
 @functools.cache
