@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from tacit.core.row_sums import RowForm, RowSum
+from tacit.gradients.compiled_engine import Captured
 from tacit.training.captured_step import CapturedStep
 from tacit.training.update import Update
 
@@ -56,7 +57,7 @@ class StandInGrad:
             memory["w"].fill_(LOTS[batch])
             self._noise.run()
 
-        return launch, finished
+        return Captured(launch, finished, draws=False)
 
 
 @pytest.fixture

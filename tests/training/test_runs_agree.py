@@ -59,6 +59,12 @@ def reader():
         )
 
 
+def dropping():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        return nn.Sequential(network(), nn.Tanh(), nn.Dropout(0.5), nn.Linear(5, 5))
+
+
 def trained(device="cpu", execution=None, momentum=0.0, loss_fn=loss, network=network):
     plan = DPSGD(
         expected_batch_size=30,
@@ -114,6 +120,20 @@ def test_a_run_whose_memory_runs_out_on_the_way(expected, device):
     assert len(large) > 5
     assert "7 examples at once" in engine
     check_same(found, weights)
+
+
+ON_A_GPU = [pytest.param("cuda", compiled, marks=gpu) for compiled in (False, True)]
+
+
+@pytest.mark.parametrize(("device", "compiled"), [("cpu", False), *ON_A_GPU])
+def test_masks_are_the_runs_own_whatever_torch_was_seeded_with(device, compiled):
+    found = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        weights, engine = trained(device, Execution(compile=compiled), network=dropping)
+        assert ("CUDA graph" in engine) is compiled
+        found.append(weights)
+    check_same(*found, dropping)
 
 
 @gpu

@@ -1,5 +1,6 @@
 """What dropout draws in a private run is secret, whatever torch was seeded with: pitfalls 19 and 20, of known seeds."""
 
+import contextlib
 import threading
 
 import pytest
@@ -12,13 +13,21 @@ from tacit.core.randomness import Randomness
 from tacit.ledger import Reservation
 from tacit.training import Execution, Private, fit
 from tacit.training.captured_step import CapturedStep, Prepared
-from tacit.training.secret_draws import drawing_in_secret
+from tacit.training.secret_draws import SecretDraws
 from tacit.training.views import Augmented
 
 PLAN = plan(steps=3)
 EXECUTION = Execution(engine="reference", preflight=False)
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@contextlib.contextmanager
+def secretly(key, device="cpu"):
+    """Draws that have begun."""
+    with SecretDraws(key, torch.device(device)) as draws:
+        draws.begin()
+        yield draws
 
 
 def numbers(count, device):
@@ -129,13 +138,13 @@ def failing(model, x, y):
 
 def test_steps_of_other_threads_wait(device):
     """They share torch's generators: one that ended would put the seed back under the other."""
-    device, entered = torch.device(device), threading.Event()
+    entered = threading.Event()
 
     def other():
-        with drawing_in_secret(bytes(32), device):
+        with secretly(bytes(32), device):
             entered.set()
 
-    with drawing_in_secret(bytes(range(32)), device):
+    with secretly(bytes(range(32)), device):
         thread = threading.Thread(target=other)
         thread.start()
         assert not entered.wait(0.2)
@@ -229,12 +238,12 @@ def test_what_a_compiler_puts_back_after_the_step_is_taken_away_in_the_next():
 
 
 def test_a_sum_within_a_sum_draws_under_its_own_key_and_the_outer_one_goes_on():
-    cpu, (one, two) = torch.device("cpu"), (bytes(32), bytes(range(32)))
-    with drawing_in_secret(one, cpu):
+    one, two = bytes(32), bytes(range(32))
+    with secretly(one):
         expected = numbers(6, "cpu")
-    with drawing_in_secret(one, cpu) as draws:
+    with secretly(one) as draws:
         found = numbers(2, "cpu")
-        with drawing_in_secret(two, cpu):
+        with secretly(two):
             assert set(numbers(6, "cpu")).isdisjoint(expected)
         assert draws.are_secret
         assert found + numbers(4, "cpu") == expected
@@ -242,7 +251,7 @@ def test_a_sum_within_a_sum_draws_under_its_own_key_and_the_outer_one_goes_on():
 
 def test_a_device_whose_generators_are_not_known_is_refused():
     with pytest.raises(UnsupportedError, match=r"device='meta'.*cannot be kept secret.*Train on 'cpu' or 'cuda'"):
-        drawing_in_secret(bytes(32), torch.device("meta")).__enter__()
+        secretly(bytes(32), "meta").__enter__()
 
 
 @gpu
@@ -252,7 +261,7 @@ def test_a_captured_graph_draws_what_the_key_decides():
         dropped = nn.functional.dropout(ones)
 
     def masks(key):
-        with drawing_in_secret(key, ones.device):
+        with secretly(key, ones.device):
             graph.replay()
             return dropped.tolist()
 
@@ -263,17 +272,20 @@ def test_a_captured_graph_draws_what_the_key_decides():
 class Launches:
     """Launches of steps on the CPU, without any noise, in place of graphs on a GPU; counts them."""
 
-    def __init__(self, monkeypatch, model, on_launch=lambda: None):
-        self.count, self._model, self._on_launch = 0, model, on_launch
+    def __init__(self, monkeypatch, model, on_launch=lambda: None, draws=True):
+        self.count, self.seeds, self._model, self._on_launch = 0, [], model, on_launch
         monkeypatch.setattr(CapturedStep, "is_possible", property(lambda captured: captured._tried))
         monkeypatch.setattr(
             CapturedStep, "after_ordinary_step", lambda captured, sums: setattr(captured, "_tried", True)
         )
-        monkeypatch.setattr(CapturedStep, "prepare", lambda captured, batch, mask: Prepared(self._launch, self._update))
+        monkeypatch.setattr(
+            CapturedStep, "prepare", lambda captured, batch, mask: Prepared(self._launch, self._update, draws)
+        )
 
     def _launch(self, key):
         self._on_launch()
         self.count += 1
+        self.seeds.append(torch.initial_seed())
         self._model(torch.zeros(1, 8, dtype=torch.float64))
 
     def _update(self):
@@ -289,12 +301,12 @@ def varied(x, y):
 VIEWS: list[float] = []
 
 
-def launching(model, monkeypatch, *, augment=varied, randomness=None, **changes):
+def launching(model, monkeypatch, *, augment=varied, **changes):
     """A run whose steps are launches from the second on."""
     VIEWS.clear()
-    launches, private = Launches(monkeypatch, model, **changes), model.private(randomness)
+    launches, private = Launches(monkeypatch, model, **changes), model.private()
     torch.manual_seed(0)
-    for lot in private.batches(Augmented(records(), augment)):
+    for lot in private.batches(records() if augment is None else Augmented(records(), augment)):
         private.step(lot)
     return launches, private
 
@@ -305,6 +317,15 @@ def test_launches_draw_in_secret_and_their_updates_do_not(monkeypatch):
     assert launches.count == PLAN.steps - 1 == private.steps_begun - 1
     assert launches.seed_of_the_update == 0
     assert known("cpu").isdisjoint(model.drawn + VIEWS)
+
+
+@pytest.mark.parametrize("augment", [None, varied])
+@pytest.mark.parametrize("draws", [False, True])
+def test_a_launch_that_draws_nothing_from_held_records_leaves_the_generators_alone(monkeypatch, augment, draws):
+    launches, private = launching(Drawing("cpu"), monkeypatch, augment=augment, draws=draws)
+    assert launches.count == PLAN.steps - 1 == private.steps_begun - 1
+    assert len(set(launches.seeds)) == (PLAN.steps - 1 if draws or augment else 1)
+    assert (set(launches.seeds) == {0}) == (not draws and augment is None)
 
 
 def test_a_launch_whose_views_were_drawn_under_another_seed_does_not_happen(monkeypatch):

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from tacit.gradients.batches import Index
+from tacit.gradients.model_state import generator_states, preserved_generators, same_states
 from tacit.gradients.open_sums import Finished
 from tacit.gradients.parcel import Parcel
 from tacit.gradients.tracing import Program
@@ -24,6 +25,7 @@ class Replay:
         addresses: of the tensors that stay.
         results: those of the last call.
         finished: what ``finish`` returned, where the graph writes it.
+        draws: whether the program draws from torch's generators, which stay where they are until the first call.
 
     Args:
         letter: some bytes that the program does not take, sent with the tensors that move.
@@ -43,7 +45,10 @@ class Replay:
         device = staying[0].device
         self._parcel = Parcel(moving, device, letter)
         arguments = [*staying, *self._parcel.places]
-        needed = _warm_up(program, arguments)
+        with preserved_generators():
+            before = generator_states()
+            needed = _warm_up(program, arguments)
+            self.draws = not same_states(before, generator_states())
         self.results: list[Tensor] = []
         self.finished = Finished({}, {})
 

@@ -13,10 +13,9 @@ from tacit.core.errors import InputError, UnsupportedError
 from tacit.core.privacy import Neighbours
 from tacit.core.validation import check_choice, check_count
 from tacit.gradients.batches import Rows, count_examples, device_of, gathered, split
-from tacit.gradients.compiled_engine import CompiledEngine, Finish, Launch
+from tacit.gradients.compiled_engine import Captured, CompiledEngine, Finish
 from tacit.gradients.engines import ENGINES, BookkeepingEngine, Engine
 from tacit.gradients.losses import LossFunction, laid_out_like, sum_dtype, trainable
-from tacit.gradients.open_sums import Finished
 from tacit.gradients.refusals import refuse_mixing_layers
 from tacit.gradients.strategies import Strategies
 from tacit.gradients.tracing import Batch
@@ -159,11 +158,11 @@ class ClippedGrad:
                 total, _ = self._add(total, batch, mask)
         return _complete(self._own(total), parameters)
 
-    def captured(self, batch: Batch, mask: Tensor | None, finish: Finish) -> tuple[Launch, Finished] | None:
+    def captured(self, batch: Batch, mask: Tensor | None, finish: Finish) -> Captured | None:
         """One launch that takes the sum over a whole lot and runs ``finish`` on it; None where `accumulate` must do.
 
-        A CUDA graph: ``finish`` is called once, to be captured, and what it returns comes with the launch. Of the sums
-        that it gets some may be open, and they want completing (`complete`). Nothing runs before the launch is called.
+        A CUDA graph: ``finish`` is called once, to be captured. Of the sums that it gets some may be open, and want
+        completing (`complete`). Nothing runs before the launch is called.
         """
         if not isinstance(self._engine, CompiledEngine):
             return None

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from tacit.gradients.compiling import Compilation, as_traced, can_compile, compi
 from tacit.gradients.engines import BookkeepingEngine
 from tacit.gradients.kept_memory import give_back_freed_memory
 from tacit.gradients.layout_probe import PROBED
-from tacit.gradients.model_state import generator_states, preserved_generators, set_generator_states
+from tacit.gradients.model_state import generator_states, same_states, set_generator_states
 from tacit.gradients.open_sums import Finished
 from tacit.gradients.pieces import Pieces
 from tacit.gradients.recorder import Step
@@ -78,6 +78,21 @@ Sums that are left open are its to take.
 Launch = Callable[[bytes], None]
 """Runs a program and its finish with such a letter: eight words, on the device as int32."""
 _BLANK = bytes(32)
+
+
+class Captured(NamedTuple):
+    """A lot's sum and its finish as one launch.
+
+    Attributes:
+        launch: runs them.
+        finished: what ``finish`` returned when the program was captured: the memory that the launch writes to, which
+            belongs to the program, as there may be several.
+        draws: whether the program draws from torch's generators.
+    """
+
+    launch: Launch
+    finished: Finished
+    draws: bool
 
 
 class CompiledEngine:
@@ -150,11 +165,10 @@ class CompiledEngine:
         program.calls += 1
         return self._check(program, batch, mask) if looks else self._replayed(program, batch, mask)
 
-    def captured(self, batch: Batch, mask: Tensor, finish: Finish) -> tuple[Launch, Finished] | None:
+    def captured(self, batch: Batch, mask: Tensor, finish: Finish) -> Captured | None:
         """One launch that runs the program on this batch and ``finish`` on its sums, and nothing before it is called.
 
-        With it comes what ``finish`` returned when this program was captured: the memory that the launch writes to,
-        which belongs to the program, as there may be several. None where the ordinary way must be taken: no GPU, no
+        None where the ordinary way must be taken: no GPU, no
         program that is trusted yet, or one to be compared with the eager step. ``finish`` is captured once for a
         program, and again only where another one is given.
         """
@@ -166,7 +180,7 @@ class CompiledEngine:
         program.calls += 1
         launch = self._prepared(program, batch, mask, finish)
         assert program.replay is not None
-        return launch, program.replay.finished
+        return Captured(launch, program.replay.finished, program.replay.draws)
 
     def _eagerly(self, batch: Batch, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """In pieces where a program is to come, which needs less memory; who stays eager is told that it ran out.
@@ -192,7 +206,7 @@ class CompiledEngine:
         if not mask.is_cuda:
             give_back_freed_memory()  # of the eager step, before the program takes its own
         after = generator_states()
-        drew = any(not torch.equal(*states) for states in zip(before, after, strict=True))
+        drew = not same_states(before, after)
         set_generator_states(before)  # the program draws what it would have drawn without the comparison
         sums, found = self._plainly(program, batch, mask)
         rough = program.compilation.trace.half_precision or operand_error(torch.float32, convolution=True) > _FINE
@@ -287,8 +301,7 @@ class CompiledEngine:
 
             run, end = (program.run, None) if finish is None else (program.run_openly, finish_named)
             try:
-                with preserved_generators():  # it warms up; each of its launches is to draw what any other would
-                    replay = Replay(run, trace.staying(batch), moving, _BLANK, end)
+                replay = Replay(run, trace.staying(batch), moving, _BLANK, end)
             except torch.OutOfMemoryError:
                 program.too_large = True
                 raise

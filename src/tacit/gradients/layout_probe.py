@@ -20,7 +20,7 @@ from tacit.core.errors import UnsupportedError
 from tacit.gradients.arguments import tensors_in
 from tacit.gradients.contributions import Direct, at_least_float32
 from tacit.gradients.independence import Fingerprint, Pass, Places, check_independence, check_total, fingerprint
-from tacit.gradients.model_state import generator_states
+from tacit.gradients.model_state import generator_states, same_states
 from tacit.gradients.parameter_gradients import ParameterGradients
 from tacit.gradients.recorder import (
     Function,
@@ -120,7 +120,7 @@ class _Probing:
         before = generator_states()
         with observer:
             values = self._losses(places)
-        unmoved = all(torch.equal(one, two) for one, two in zip(before, generator_states(), strict=True))
+        unmoved = same_states(before, generator_states())
         return values, not unmoved
 
     def _pass(self, recorder: Recorder, values: Tensor, random: bool) -> Pass:

@@ -15,7 +15,7 @@ def preserved_generators() -> Iterator[None]:
 
 
 def generator_states() -> list[Tensor]:
-    """Where torch's generators stand; equal states before and after a pass mean that it drew nothing."""
+    """Where torch's generators stand."""
     states = [torch.get_rng_state()]
     if torch.cuda.is_available():
         states += torch.cuda.get_rng_state_all()
@@ -27,6 +27,11 @@ def set_generator_states(states: Sequence[Tensor]) -> None:
     torch.set_rng_state(states[0])
     if states[1:]:
         torch.cuda.set_rng_state_all(states[1:])
+
+
+def same_states(before: Sequence[Tensor], after: Sequence[Tensor]) -> bool:
+    """Equal states before and after a pass mean that it drew nothing."""
+    return all(torch.equal(*pair) for pair in zip(before, after, strict=True))
 
 
 @contextmanager

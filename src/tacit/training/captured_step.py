@@ -25,10 +25,12 @@ class Prepared:
     Attributes:
         launch: sum, noise, division and plain gradient descent, given the key of the noise.
         update: what comes after the launch: any other optimizer's own step.
+        draws: whether the launch draws from torch's generators, as dropout does.
     """
 
     launch: Launch
     update: Callable[[], None]
+    draws: bool
 
 
 class CapturedStep:
@@ -69,7 +71,9 @@ class CapturedStep:
             return None
         descent = self._update.descent(self._grad.parameters)
         return Prepared(
-            functools.partial(self._launch, *captured, descent), functools.partial(self._end, captured[1], descent)
+            functools.partial(self._launch, captured.launch, captured.finished, descent),
+            functools.partial(self._end, captured.finished, descent),
+            captured.draws,
         )
 
     def _launch(self, launch: Launch, finished: Finished, descent: Descent | None, key: bytes) -> None:

@@ -27,7 +27,7 @@ from tacit.training.execution import CompileWatch, Execution, first_chunk_size
 from tacit.training.lots import drawn
 from tacit.training.position import Position, start
 from tacit.training.records import check_records, fetch, held_rows, resident
-from tacit.training.secret_draws import SecretDraws, drawing_in_secret
+from tacit.training.secret_draws import SecretDraws
 from tacit.training.step import release_gradient
 from tacit.training.update import Update
 from tacit.training.views import Augmented
@@ -154,7 +154,7 @@ class Private:
         """
         self._check_pending(lot)
         stream_step = self._stream_step(lot.step)
-        with drawing_in_secret(self._drawing_key(stream_step), self._device) as draws:
+        with SecretDraws(self._drawing_key(stream_step), self._device) as draws:
             self._run_preflight(lot.records, draws)
             rest = self._begun(lot, stream_step, draws)
         rest()  # outside: noise never comes from torch's generators, and what an optimizer draws is no secret
@@ -182,7 +182,6 @@ class Private:
                 if draws.are_secret:
                     return prepared.update
                 raise draws.refusal()  # set in the moment of the launch, which cannot be taken back
-            draws.begin()
         sums = self._sum(lot, draws)
         return functools.partial(self._release, sums, stream_step, recorded=prepared is not None)
 
@@ -217,9 +216,12 @@ class Private:
         size = self._chunk_size
         if size is None or not 0 < len(lot.unsafe_indices) <= size or not self._captured.is_possible:
             return None
-        rows = held_rows(lot.records, lot.unsafe_indices, self._device) if len(lot.unsafe_indices) == size else None
-        prepared = self._captured.prepare(*((rows, None) if rows is not None else next(self._chunks(lot, size))))
-        if prepared is None:
+        rows = held_rows(lot.records, lot.unsafe_indices, self._device)
+        if rows is None:
+            draws.begin()  # fetching may draw
+        whole = rows is not None and len(lot.unsafe_indices) == size
+        prepared = self._captured.prepare(*((rows, None) if whole else next(self._chunks(lot, size))))
+        if rows is not None and prepared is not None and prepared.draws:
             draws.begin()
         return prepared
 
@@ -227,10 +229,10 @@ class Private:
         """The clipped sum over the lot; taken again where torch's generators were set from elsewhere on the way."""
         self._update.drop_gradients(self._grad.parameters)
         for _ in range(_MOST_SUMS):
+            draws.begin()  # whatever a preflight has drawn before, or a launch that came to nothing
             sums = self._sum_in_chunks(lot, draws)
             if draws.are_secret:
                 return sums
-            draws.begin()
         raise draws.refusal()
 
     def _sum_in_chunks(self, lot: Lot, draws: SecretDraws) -> dict[str, Tensor]:
@@ -276,8 +278,8 @@ class Private:
 
     def _run_preflight(self, records: Any, draws: SecretDraws) -> None:
         if self._preflight_due and len(records):
+            draws.begin()
             first = np.arange(min(_PREFLIGHT_RECORDS, len(records)), dtype=np.int64)
             batch = self._batch(records, first)
             preflight(self._grad, *gathered(batch))
             self._preflight_due = False
-            draws.begin()  # a step that is done again, without a preflight before, draws the same

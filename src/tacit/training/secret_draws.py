@@ -1,10 +1,10 @@
 """Torch's own generators under a secret, while a private step draws masks and views from them."""
 
-import contextlib
 import functools
 import hashlib
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,35 +18,56 @@ _WORDS = slice(24, 24 + 8 * 624)  # and the Mersenne Twister's words
 _MARK = 0x7AC17  # the upper half of the seed that a CPU generator names under a key
 
 _ONE_AT_A_TIME = threading.RLock()  # all threads of a process share torch's generators
-_under_way: list[bytes] = []  # keys of the sums that are being taken: one, unless a loss function takes another
-_put_back: dict[Generator, Tensor] = {}  # where the last sum left them
+_under_way: "list[SecretDraws]" = []  # one, unless a loss function takes a private step itself
+_put_back: dict[Generator, Tensor] = {}  # where the last of them left torch's generators
 
 
 class SecretDraws:
-    """Generators whose numbers a key decides, as long as nobody else sets them.
+    """While it lasts, what torch's generators draw is decided by a key, whatever they were seeded with.
+
+    Dropout, and augmentations without a generator of their own, draw for each record in the order of the lot: one
+    record more moves the draws of all after it. Where nobody knows them, each record's are as random as before, and the
+    guarantee holds on average over them, hence as it stands. To somebody who knows the seed all of the lot has changed,
+    by more than the noise is made for. With a key for each step, masks of a step that is done again are the same, and
+    masks of a run are gone with its key.
+
+    A context manager, of one use: within it `begin` sets the generators, and whoever never calls it pays nothing. At
+    the end they go on from where they stood. Those of other threads wait.
 
     Args:
-        generators: torch's own, of the CPU and of GPUs. Each has a part of the key for itself.
-        key: 256 bits.
+        key: 256 bits of the run's randomness, for this step alone. Each generator has a part of it for itself.
+        device: the model's. The CPU's generator is meant too and, of several GPUs, that of each.
     """
 
-    def __init__(self, generators: Iterable[Generator], key: bytes) -> None:
-        self._keys = {
-            generator: hashlib.shake_256(key + str(generator.device).encode()).digest(32) for generator in generators
-        }
-        self.begin()
+    def __init__(self, key: bytes, device: torch.device) -> None:
+        self._key, self._device = key, device
+        self._outside: dict[Generator, Tensor] = {}
+        self._seeds: dict[Generator, int] = {}
+
+    def __enter__(self) -> Self:
+        _ONE_AT_A_TIME.acquire()
+        return self
 
     def begin(self) -> None:
-        """From the first number on, once more."""
-        self._seeds = [set_key(generator, key) for generator, key in self._keys.items()]
+        """From the first number on, also once more.
+
+        Raises:
+            UnsupportedError: a device whose generators are not known here.
+        """
+        if not self._outside:
+            self._outside = _states_outside(_generators(self._device))
+            _under_way.append(self)
+        for generator in self._outside:
+            part = hashlib.shake_256(self._key + str(generator.device).encode()).digest(32)
+            self._seeds[generator] = set_key(generator, part)
 
     @property
     def are_secret(self) -> bool:
-        """Whether no other seed or state was set meanwhile, as by a model, a data set or a compiler in a thread.
+        """Whether no other seed or state was set since, as by a model, a data set or a compiler in a thread.
 
         Numbers of the same key that are drawn again, after a state was put back, are as secret as before.
         """
-        return [generator.initial_seed() for generator in self._keys] == self._seeds
+        return all(generator.initial_seed() == seed for generator, seed in self._seeds.items())
 
     def refusal(self) -> UnsupportedError:
         """What is said where they are not secret."""
@@ -57,37 +78,15 @@ class SecretDraws:
             "of that, or from a tacit.training.secret_draws.torch_generator."
         )
 
-
-@contextlib.contextmanager
-def drawing_in_secret(key: bytes, device: torch.device) -> Iterator[SecretDraws]:
-    """While it lasts, what torch's generators draw is decided by this key, whatever they were seeded with.
-
-    Dropout, and augmentations without a generator of their own, draw for each record in the order of the lot: one
-    record more moves the draws of all after it. Where nobody knows them, each record's are as random as before, and the
-    guarantee holds on average over them, hence as it stands. To somebody who knows the seed all of the lot has changed,
-    by more than the noise is made for. With a key for each step, masks of a step that is done again are the same, and
-    masks of a run are gone with its key.
-
-    Afterwards the generators go on from where they stood. Steps of other threads wait.
-
-    Args:
-        key: 256 bits of the run's randomness, for this step alone.
-        device: the model's. The CPU's generator is meant too and, of several GPUs, that of each.
-
-    Raises:
-        UnsupportedError: a device whose generators are not known here.
-    """
-    generators = _generators(device)
-    with _ONE_AT_A_TIME:
-        states = _states_outside(generators)
-        _under_way.append(key)
+    def __exit__(self, *_: object) -> None:
         try:
-            yield SecretDraws(generators, key)
+            if self._outside:
+                _under_way.remove(self)
+                for generator, state in self._outside.items():
+                    generator.set_state(state)
+                _put_back.update(self._outside)
         finally:
-            _under_way.pop()
-            for generator, state in states.items():
-                generator.set_state(state)
-            _put_back.update(states)
+            _ONE_AT_A_TIME.release()
 
 
 def _generators(device: torch.device) -> list[Generator]:
@@ -104,11 +103,9 @@ def _states_outside(generators: Iterable[Generator]) -> dict[Generator, Tensor]:
     A compiler in another thread puts them back to where it found them. Where that was within a step that is over, they
     stand under its key again, for whoever asks; then what was put back last counts.
     """
-    states = {generator: generator.get_state() for generator in generators}
     is_left_over = not _under_way and torch.default_generator.initial_seed() >> 32 == _MARK
-    return (
-        {generator: _put_back.get(generator, state) for generator, state in states.items()} if is_left_over else states
-    )
+    known = _put_back if is_left_over else {}
+    return {generator: known.get(generator, generator.get_state()) for generator in generators}
 
 
 def torch_generator(key: bytes, device: torch.device | str = "cpu") -> Generator:
