@@ -57,7 +57,9 @@ def _same_draws_of_torch(request: pytest.FixtureRequest) -> None:
 
     By its name, since 0 is what tests and library seed it with themselves.
     """
-    torch.manual_seed(int.from_bytes(hashlib.sha256(request.node.nodeid.encode()).digest()[:7], "big"))
+    from tacit.gradients.model_state import seed_generators
+
+    seed_generators(int.from_bytes(hashlib.sha256(request.node.nodeid.encode()).digest()[:7], "big"))
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from tacit.core.errors import UnsupportedError
 from tacit.gradients.arguments import tensors_in
 from tacit.gradients.contributions import Direct, at_least_float32
 from tacit.gradients.independence import Fingerprint, Pass, Places, check_independence, check_total, fingerprint
-from tacit.gradients.model_state import generator_states, same_states
+from tacit.gradients.model_state import generator_states, same_states, seed_generators
 from tacit.gradients.parameter_gradients import ParameterGradients
 from tacit.gradients.recorder import (
     Function,
@@ -116,7 +116,7 @@ class _Probing:
         return self._fingerprints(written_out)
 
     def _forward(self, observer: Observer, places: Places) -> tuple[Tensor, bool]:
-        torch.manual_seed(0)  # the same dropout in every pass
+        seed_generators(0)  # the same dropout in every pass
         before = generator_states()
         with observer:
             values = self._losses(places)

@@ -29,6 +29,17 @@ def set_generator_states(states: Sequence[Tensor]) -> None:
         torch.cuda.set_rng_state_all(states[1:])
 
 
+def seed_generators(seed: int) -> None:
+    """torch's generators start from this seed, those whose states `generator_states` reads.
+
+    ``torch.manual_seed`` also seeds kinds of devices that are not there. For each it keeps the stack that it was called
+    from, which takes longer than a pass of a small model.
+    """
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)
+
+
 def same_states(before: Sequence[Tensor], after: Sequence[Tensor]) -> bool:
     """Equal states before and after a pass mean that it drew nothing."""
     return all(torch.equal(*pair) for pair in zip(before, after, strict=True))
