@@ -1,6 +1,6 @@
 """The command line: one file a command, no logic of its own.
 
-Exit status: 0 on success, 2 on bad input, 3 where a budget refuses the work, 130 on Ctrl-C.
+Exit status: 0 on success, 1 where memory ran out, 2 on bad input, 3 where a budget refuses the work, 130 on Ctrl-C.
 """
 
 import itertools
@@ -27,6 +27,7 @@ from tacit.cli import (
     train,
 )
 from tacit.cli.console import Interrupted, err, out
+from tacit.cli.memory import shortage
 from tacit.core.errors import BudgetExceededError, TacitError
 
 app = typer.Typer(
@@ -106,6 +107,10 @@ def _run() -> int:
         return _stop(str(error), 2)
     except (KeyboardInterrupt, typer.Abort):
         return _stop("interrupted", _INTERRUPTED)
+    except RuntimeError as error:
+        if (line := shortage(error)) is None:
+            raise
+        return _stop(line, 1)
     if status == _INTERRUPTED:  # which typer makes of Ctrl-C
         return _stop("interrupted", _INTERRUPTED)
     return status if isinstance(status, int) else 0
