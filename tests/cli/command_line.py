@@ -44,8 +44,7 @@ def refusal(*arguments, status=2, **options):
     """The one line that refuses these arguments, with nothing on standard output."""
     done = run_tacit(*arguments, **options)
     assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
-    lines = done.stderr.strip().splitlines()
-    assert len(lines) == 1, done.stderr
-    assert lines[0].startswith("tacit: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("tacit: ")
     assert done.stdout == ""
-    return lines[0]
+    return done.stderr.rstrip("\n")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tacit.cli.console import Json, err, out, print_json, print_table
+from tacit.cli.console import Json, out, print_json, print_table, progress_bar
 from tacit.cli.devices import Device, find_device
 from tacit.core.errors import InputError
 
@@ -130,11 +130,9 @@ def _data_set(name: str, table: Path | None) -> "DataSet":
 def _attack(
     run: "ReleasedRun", references: "References", confidence: float, randomness: "Randomness", device: "torch.device"
 ) -> dict[str, Any]:
-    from rich.progress import Progress
-
     from tacit.auditing.released import audit_released
 
-    with Progress(console=err, transient=True) as bar:
+    with progress_bar() as bar:
         task = bar.add_task("shadow models", total=1.0, visible=references.count > 0)
         found = audit_released(
             run,
@@ -157,12 +155,10 @@ def _attack(
 
 
 def _run(experiment: "AuditExperiment", name: str) -> dict[str, Any]:
-    from rich.progress import Progress
-
     from tacit.auditing.experiment import STAGES
 
     settings = experiment.settings
-    with Progress(console=err, transient=True) as bar:
+    with progress_bar() as bar:
         tasks = {doing: bar.add_task(doing, total=1.0) for doing in STAGES}
         bar.update(tasks[STAGES[0]], description=f"{STAGES[0]}, epsilon {settings.epsilon:g} each")
         result = experiment.run(lambda doing, share: bar.update(tasks[doing], completed=share))

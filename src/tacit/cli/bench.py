@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from tacit.cli.console import Json, err, out, print_json, print_table
+from tacit.cli.console import Json, out, print_json, print_table, progress_bar
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -119,7 +119,7 @@ def draw_page(
 @contextmanager
 def _bar() -> Iterator[Callable[[str, float], None]]:
     columns = (SpinnerColumn(), BarColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
+    with progress_bar(*columns) as bar:
         task = bar.add_task("starting", total=1.0)
         yield lambda text, share: bar.update(task, description=text, completed=share)
 

@@ -6,7 +6,15 @@ from typing import Annotated, Any, Protocol
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from tacit.core.plain import to_json
@@ -46,6 +54,14 @@ def print_table(title: str, headers: Iterable[str], rows: Iterable[Iterable[str]
     out.print(table)
 
 
+def progress_bar(*columns: ProgressColumn) -> Progress:
+    """A bar on standard error, of rich's columns unless told; it leaves nothing there when it ends.
+
+    Nor in a file or a pipe, where rich would leave an empty line, above what may be the one line of an error.
+    """
+    return Progress(*columns, console=err, transient=True, disable=not err.is_interactive)
+
+
 @contextmanager
 def training_bar(models: int) -> Iterator[Move]:
     """A progress bar with epsilon so far and the time left; yields the function that moves it.
@@ -63,7 +79,7 @@ def training_bar(models: int) -> Iterator[Move]:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=err, transient=True) as bar:
+    with progress_bar(*columns) as bar:
         task = bar.add_task(_TRAINING, total=models, step=0, steps="…", spent=_spent(0.0))
 
         def move(model: int, step: int, steps: int, epsilon: float | None, doing: str = _TRAINING) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tacit.cli.console import Json, err, out, print_json
+from tacit.cli.console import Json, out, print_json, progress_bar
 
 if TYPE_CHECKING:
     from tacit.datasets.tables.origin import TableOrigin
@@ -47,8 +47,6 @@ def linear(  # noqa: PLR0913 - one parameter for each option
     json: Json = False,
 ) -> None:
     """Fits a private linear model to a table. The coefficients may be published; scores are for the data's holder."""
-    from rich.progress import Progress
-
     from tacit.core.privacy import Neighbours, PrivacyUnit
     from tacit.core.validation import check_choice, check_open_unit
     from tacit.datasets.tables import Table
@@ -78,7 +76,7 @@ def linear(  # noqa: PLR0913 - one parameter for each option
     if out_folder is not None and split_seed is None:  # of a shuffle tacit audit knows nothing
         origin = TableOrigin.of(file, target, schema, features=task.features, test_fraction=task.test_fraction)
     folder = None if out_folder is None else prepare_linear_folder(out_folder)
-    with Progress(console=err, transient=True, disable=not err.is_terminal) as bar:
+    with progress_bar() as bar:
         fits = bar.add_task(f"fits, epsilon {epsilon:g}", total=repeats)
         result = run_linear(
             task,
@@ -98,8 +96,6 @@ def _written(
     folder: Path, result: "LinearResult", guarantee: "Guarantee", examples: int | None, origin: "TableOrigin | None"
 ) -> dict[str, str]:
     """The model at once, since it was paid for; then the page with its curves, under a progress bar."""
-    from rich.progress import Progress
-
     from tacit.datasets.tables.origin import TableOrigin
     from tacit.linear.evaluation import evaluation
     from tacit.reporting.linear_page import write_linear_model, write_linear_page
@@ -109,7 +105,7 @@ def _written(
     model = write_linear_model(folder, result.release())
     if origin is not None:
         RunFolder(folder).write_private(origin.FILE_NAME, origin.to_bytes())
-    with Progress(console=err, transient=True, disable=not err.is_terminal) as bar:
+    with progress_bar() as bar:
         task = bar.add_task("curves", total=None)
         values = evaluation(
             result,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tacit.cli.console import Json, err, out, print_json
+from tacit.cli.console import Json, err, out, print_json, progress_bar
 from tacit.cli.devices import Device, find_device
 
 if TYPE_CHECKING:
@@ -86,8 +86,6 @@ def pate(  # noqa: PLR0913 - one parameter for each option
     json: Json = False,
 ) -> None:
     """Teachers on disjoint parts vote on public inputs, noise hides each of them, and a student learns the answers."""
-    from rich.progress import Progress
-
     from tacit.core.randomness import Randomness
     from tacit.datasets import load
     from tacit.ledger import Ledger
@@ -128,7 +126,7 @@ def pate(  # noqa: PLR0913 - one parameter for each option
     account = None if ledger is None else Ledger.open(ledger).account(dataset)
     terms = terms_for(plan, account, run=f"pate {dataset}")
     folder = RunFolder.create(out_folder, f"pate-{dataset}")
-    with folder.dropped_if_empty(), Progress(console=err, transient=True) as bar:
+    with folder.dropped_if_empty(), progress_bar() as bar:
         tasks = {doing: bar.add_task(doing, total=1.0) for doing in STAGES}
         result = run_pate(
             data,
