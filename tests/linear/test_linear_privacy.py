@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from transcripts import as_examples, binomial_bounds, delta_shown, loss, small_problem, transcript
+from transcripts import as_examples, binomial_bounds, delta_shown, losses, small_problem
 
 from tacit.core.privacy import Neighbours
 from tacit.linear import AdaSSP, Functional, Guarantee, Newton, SufficientStatistics
@@ -22,25 +22,13 @@ _THRESHOLDS = np.array([0.0, 0.4, 0.6, 0.7, 0.8])
 def _losses(method, guarantee, tables, *, noise, laplace, repeats):
     """The loss of one table against the other in many fits of the one, and in many of the other."""
     (one, scale), (other, _) = (as_examples(*table) for table in tables)
-    problem = small_problem(scale)
-    return [
-        np.array(
-            [
-                loss(method, problem, guarantee, released, one, other, laplace)
-                for released in (
-                    transcript(method, problem, guarantee, examples, noise, seed=first + number)
-                    for number in range(repeats)
-                )
-            ]
-        )
-        for first, examples in ((0, one), (repeats, other))
-    ]
+    return losses(method, small_problem(scale), guarantee, (one, other), noise=noise, laplace=laplace, repeats=repeats)
 
 
-def _epsilon_shown(losses, others, epsilon):
+def _epsilon_shown(ones, others, epsilon):
     """The largest epsilon that counts prove, over a few outcomes."""
-    counts = ((int((losses > least).sum()), int((others > least).sum())) for least in epsilon * _THRESHOLDS)
-    pairs = [(binomial_bounds(a, len(losses))[0], binomial_bounds(b, len(others))[1]) for a, b in counts]
+    counts = ((int((ones > least).sum()), int((others > least).sum())) for least in epsilon * _THRESHOLDS)
+    pairs = [(binomial_bounds(a, len(ones))[0], binomial_bounds(b, len(others))[1]) for a, b in counts]
     return max(math.log(low / high) for low, high in pairs if low > 0)
 
 

@@ -28,14 +28,15 @@ def as_examples(inputs, targets, *, scale=None, classes=0, blocks=1):
 
 
 class Recorded(Spending):
-    """Keeps what was released."""
+    """Keeps what was noised and what was released."""
 
     def __init__(self, mechanisms, guarantee, randomness=None):
         super().__init__(mechanisms, guarantee, Terms(), randomness or Randomness())
-        self.released = []
+        self.exact, self.released = [], []
 
     def release(self, values):
         noised = super().release(values)
+        self.exact.append(np.asarray(values))
         self.released.append(noised)
         return noised
 
@@ -53,28 +54,29 @@ class Replayed:
         return self._left.pop(0)
 
 
-def transcript(method, problem, guarantee, examples, noise=1.0, seed=0):
-    """One fit's releases, with the noise that was planned, or a part of it."""
-    mechanisms = method.mechanisms(problem, guarantee)
-    drawn = [dataclasses.replace(mechanism, scale=float(mechanism.scale) * noise) for mechanism in mechanisms]
-    spending = Recorded(drawn, guarantee, Randomness(unsafe_seed=seed))
-    method.fit(problem, examples, spending)
-    return spending.released
+def losses(method, problem, guarantee, tables, *, noise, laplace, repeats):
+    """How much likelier the releases of many fits on one table, and of many on another, are under the one.
+
+    These are logarithms by the noise as it was planned; fits add that, or a part of it.
+    """
+    planned = method.mechanisms(problem, guarantee)
+    drawn = [dataclasses.replace(mechanism, scale=float(mechanism.scale) * noise) for mechanism in planned]
+    found = np.empty((2, repeats))
+    for fitted, number in np.ndindex(found.shape):
+        recorded = Recorded(drawn, guarantee, Randomness(unsafe_seed=fitted * repeats + number))
+        method.fit(problem, tables[fitted], recorded)
+        replayed = Replayed(drawn, guarantee, recorded.released)  # on its own table it would find what was recorded
+        method.fit(problem, tables[1 - fitted], replayed)
+        likelier = _likelier(planned, recorded.released, recorded.exact, replayed.exact, 1 if laplace else 2)
+        found[fitted, number] = likelier if fitted == 0 else -likelier
+    return found
 
 
-def loss(method, problem, guarantee, released, one, other, laplace):
-    """The logarithm of how much likelier these releases are under one table than under another, as planned."""
-    mechanisms = method.mechanisms(problem, guarantee)
-    sums = []
-    for examples in (one, other):
-        replay = Replayed(mechanisms, guarantee, released)
-        method.fit(problem, examples, replay)
-        sums.append(replay.exact)
+def _likelier(mechanisms, released, exact, others, power):
+    """The logarithm of how much likelier these releases are from the one numbers than from the others."""
     total = 0.0
-    for mechanism, answer, first, second in zip(mechanisms, released, *sums, strict=True):
-        scale = float(mechanism.scale)
-        distances = [np.abs((answer - exact).astype(np.float64)) / scale for exact in (first, second)]
-        power = 1 if laplace else 2
+    for mechanism, answer, one, other in zip(mechanisms, released, exact, others, strict=True):
+        distances = [np.abs((answer - values).astype(np.float64)) / float(mechanism.scale) for values in (one, other)]
         total += float(np.sum(distances[1] ** power - distances[0] ** power)) / power
     return total
 
