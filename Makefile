@@ -15,8 +15,9 @@ BIN := .venv/bin
 demo: .venv/installed-$(EXTRAS)
 	$(BIN)/tacit train digits --epsilon 3 --delta 1e-5
 
+# Compiled files are kept even where the environment forbids it: the tests start python dozens of times.
 test: check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadscope
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadscope
 
 test-gpu: .venv/installed-$(EXTRAS)
 	$(BIN)/python -m pytest tests/core/test_noise_kernel.py tests/gradients/test_compiled_gpu.py tests/gradients/test_kernels_gpu.py tests/gradients/test_lent_sums.py tests/models/test_scattering.py tests/pate/test_descent.py tests/training/test_fast_randomness.py tests/training/test_runs_agree.py tests/training/test_secret_draws.py
