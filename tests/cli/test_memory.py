@@ -1,5 +1,6 @@
 """Memory that ran out is one line and exit status 1; any other failure keeps its traceback."""
 
+import numpy as np
 import pytest
 import torch
 from command_line import refusal, run_tacit
@@ -30,8 +31,9 @@ def gpu_with(monkeypatch):
     return set_free
 
 
-def test_a_machine_without_room_is_told_in_one_line(monkeypatch):
-    _fails(monkeypatch, lambda: torch.empty(2**60, dtype=torch.uint8))
+@pytest.mark.parametrize("empty", [torch.empty, np.empty], ids=["torch", "numpy"])
+def test_a_machine_without_room_is_told_in_one_line(monkeypatch, empty):
+    _fails(monkeypatch, lambda: empty(2**57))
     assert "the machine ran out of memory" in refusal("train", status=1)
 
 

@@ -107,7 +107,7 @@ def _run() -> int:
         return _stop(str(error), 2)
     except (KeyboardInterrupt, typer.Abort):
         return _stop("interrupted", _INTERRUPTED)
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         if (line := shortage(error)) is None:
             raise
         return _stop(line, 1)

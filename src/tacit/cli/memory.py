@@ -7,18 +7,18 @@ _LIBRARIES = ("cuDNN error", "CUBLAS_STATUS", "CUDNN_STATUS")
 _FULL = 0.02  # of a GPU: with less than this share free, its libraries find no room
 
 
-def shortage(error: RuntimeError) -> str | None:
+def shortage(error: RuntimeError | MemoryError) -> str | None:
     """What ran out and what helps, or None where the error is another one.
 
     cuDNN and cuBLAS need memory of their own. Where another program has taken it they fail without saying so, with an
     internal error for instance; on a GPU that is full, that counts too.
     """
+    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
+        return "the machine ran out of memory. End what else runs, or train fewer models at a time (--jobs)."
     if "torch" not in sys.modules:
         return None
     import torch
 
-    if "DefaultCPUAllocator" in str(error):
-        return "the machine ran out of memory. End what else runs, or train fewer models at a time (--jobs)."
     free, total = _memory_of_gpu()
     blamed = any(library in str(error) for library in _LIBRARIES) and free < _FULL * total
     if not (blamed or isinstance(error, torch.OutOfMemoryError)):
