@@ -72,7 +72,7 @@ def label_axes(axes: Axes, horizontal: str, vertical: str) -> None:
 
 def as_svg(figure: Figure, name: str, description: str) -> Markup:
     """The figure as an element of the page: no prologue, no metadata, no size of its own, colours by name."""
-    text = _drawn(figure, name)
+    text = _drawn(figure)
     wide, high = figure.get_size_inches() * 72
     opening = f'<svg viewBox="0 0 {wide:g} {high:g}" role="img" aria-label="{escape(description)}">'
     text = re.sub(r"<svg[^>]*>", lambda _: opening, text, count=1)
@@ -84,10 +84,10 @@ def as_svg(figure: Figure, name: str, description: str) -> Markup:
     return Markup(text)
 
 
-def as_svg_file(figure: Figure, name: str, description: str) -> str:
+def as_svg_file(figure: Figure, description: str) -> str:
     """The figure as a file that stands alone, on white, in any page that shows it as an image."""
     figure.patch.set(alpha=1, facecolor="white")
-    text = _drawn(figure, name)
+    text = _drawn(figure)
     for colour, shade in _SHADES.items():
         text = text.replace(colour, shade)
     text = re.sub(r"font: ([^;\"]*?)([\d.]+)px [^;\"]*", r"font: \1\2px sans-serif", text)
@@ -95,14 +95,23 @@ def as_svg_file(figure: Figure, name: str, description: str) -> str:
     return re.sub(r"(<svg[^>]*>)", lambda found: f"{found[1]}\n {title}", text, count=1)
 
 
-def _drawn(figure: Figure, name: str) -> str:
-    """The same bytes for the same figure: no date, and identifiers by name."""
+def _drawn(figure: Figure) -> str:
+    """The same bytes for the same figure, on any machine: no date, and markers, clips and hatches named by numbers.
+
+    matplotlib names them by a digest of all their digits, of which the last, never shown, differ between processors.
+    """
     buffer = io.StringIO()
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+    with mpl.rc_context({"svg.fonttype": "none"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
-    return re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    numbers: dict[str, str] = {}
+    return re.sub(
+        r'((?:\bid="|href="#|url\(#)\w*?)([0-9a-f]{10})(?=["\)])',
+        lambda found: found[1] + numbers.setdefault(found[2], str(len(numbers) + 1)),
+        text,
+    )
 
 
 def label_shares(axes: Axes) -> None:

@@ -68,7 +68,7 @@ def frontier(dataset: str, measured: Sequence[Row], published: Sequence[Row]) ->
     label_shares(axes)
     label_axes(axes, "epsilon (logarithmic), delta 1e-5", "test accuracy")
     figure.legend(frameon=False, fontsize=8, labelcolor=INK, loc="outside lower center", ncols=2)
-    return as_svg_file(figure, f"frontier-{dataset}", f"Test accuracy against epsilon on {dataset}")
+    return as_svg_file(figure, f"Test accuracy against epsilon on {dataset}")
 
 
 def over_epochs(name: str, results: Sequence[Row]) -> str:
@@ -92,7 +92,7 @@ def over_epochs(name: str, results: Sequence[Row]) -> str:
     label_axes(axes, "" if spent else "epochs", results[0].get("metric", "test accuracy"))
     for each in below:
         label_axes(each, "epochs", "epsilon")
-    return as_svg_file(figure, name, f"Accuracy and epsilon over the epochs: {name}")
+    return as_svg_file(figure, f"Accuracy and epsilon over the epochs: {name}")
 
 
 def deltas(name: str, lines: Sequence[Row]) -> str:
@@ -121,7 +121,7 @@ def deltas(name: str, lines: Sequence[Row]) -> str:
     label_shares(axes)
     _legend(axes)
     label_axes(axes, "epsilon (logarithmic)", "test accuracy")
-    return as_svg_file(figure, name, f"Test accuracy against epsilon for several deltas: {name}")
+    return as_svg_file(figure, f"Test accuracy against epsilon for several deltas: {name}")
 
 
 def sweep(name: str, result: Row) -> str:
@@ -139,10 +139,10 @@ def sweep(name: str, result: Row) -> str:
     if others:
         _legend(axes)
     label_axes(axes, key.replace("_", " "), accuracy.replace("_", " "))
-    return as_svg_file(figure, name, f"Accuracy against {key}: {name}")
+    return as_svg_file(figure, f"Accuracy against {key}: {name}")
 
 
-def accountants(name: str, epochs: Sequence[float], curves: Mapping[str, Sequence[float]], setting: str) -> str:
+def accountants(epochs: Sequence[float], curves: Mapping[str, Sequence[float]], setting: str) -> str:
     """Epsilon over epochs under several accountants."""
     figure, axes = canvas(wide=_WIDE, high=_HIGH)
     for colour, (accountant, values) in zip(_cycle(), curves.items(), strict=False):
@@ -150,7 +150,7 @@ def accountants(name: str, epochs: Sequence[float], curves: Mapping[str, Sequenc
     axes.set_ylim(bottom=0)
     _legend(axes)
     label_axes(axes, "epochs", "epsilon")
-    return as_svg_file(figure, name, f"Epsilon over the epochs under each accountant, {setting}")
+    return as_svg_file(figure, f"Epsilon over the epochs under each accountant, {setting}")
 
 
 class _Look(NamedTuple):

@@ -224,7 +224,7 @@ def _accountants_part(drawn: dict[str, str]) -> str:
         accountant: epsilon_over_steps(step, steps, _DELTA, accountant=accountant) for accountant in _SHOWN_ACCOUNTANTS
     }
     setting = f"q = {_RATE:g}, sigma = {_NOISE:g}, delta = {_DELTA:g}"
-    drawn[name] = figures.accountants(name, epochs, curves, setting)
+    drawn[name] = figures.accountants(epochs, curves, setting)
     rows = [[str(epochs[k]), *(f"{curve[k]:.2f}" for curve in curves.values())] for k in (9, 19, 29, 39)]
     return (
         f"## Accountants\n\nEpsilon over the epochs at {setting}: strong composition against the moments accountant "
