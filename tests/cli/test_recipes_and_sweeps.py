@@ -6,6 +6,7 @@ import pytest
 from command_line import refusal, run_tacit
 
 from tacit.recipes import find_subject, read_results, results_by_recipe
+from tacit.training import execution
 
 
 def run_json(*arguments, **options):
@@ -99,6 +100,16 @@ def test_sweep_gives_rows_and_a_figure(tmp_path):
         assert 0 <= row["test_accuracy"] <= 1
         assert row["epsilon"] <= 3
     assert (tmp_path / found["figures"][0]).read_text(encoding="utf-8").startswith("<svg")
+
+
+def test_steps_are_compiled_where_the_rest_of_the_run_is_longer_than_that_takes(tmp_path, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(execution.CompileWatch, "_start", lambda watch, wait: compiled.append(wait))
+    arguments = ("sweep", "digits", "--over", "clip=1", "--set", "steps=10", "--device", "cpu")
+    for worth, expected in ((1e9, []), (0.0, [False])):
+        monkeypatch.setitem(execution._WORTH_COMPILING, "cpu", worth)
+        run_json(*arguments, cwd=tmp_path)
+        assert compiled == expected
 
 
 def test_sweep_in_prose_says_what_choosing_costs(tmp_path):

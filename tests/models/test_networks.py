@@ -35,9 +35,23 @@ def test_parameter_counts_and_output_shapes(name, shape, parameters):
 def test_the_published_tanh_cnn_layer_by_layer():
     kinds = [type(layer).__name__ for layer in tanh_cnn((1, 28, 28), 10)]
     assert kinds == [
-        "Conv2d", "Tanh", "MaxPool2d", "Conv2d", "Tanh", "MaxPool2d", "Flatten", "Linear", "Tanh", "Linear",
+        "Conv2d", "Tanh", "NeighbourMaximum", "Conv2d", "Tanh", "NeighbourMaximum",
+        "Flatten", "Linear", "Tanh", "Linear",
     ]  # fmt: skip
     assert tanh_cnn((1, 28, 28), 10)[7].in_features == 512
+
+
+def test_neighbours_have_the_maximum_and_the_gradient_of_pooling():
+    values = torch.randn(5, 3, 7, 6, dtype=torch.float64)
+    values[0] = values[0].round()  # many are equal: the first of them in its square has the gradient
+    values[1] = 1.0
+    found, expected = values.clone().requires_grad_(), values.clone().requires_grad_()
+    maxima, pooled = simple.NeighbourMaximum()(found), nn.MaxPool2d(2, stride=1)(expected)
+    torch.testing.assert_close(maxima, pooled)
+    weights = torch.randn_like(pooled)
+    (maxima * weights).sum().backward()
+    (pooled * weights).sum().backward()
+    torch.testing.assert_close(found.grad, expected.grad)
 
 
 def test_mlp_widths():

@@ -119,13 +119,10 @@ def page(
 
 
 def conditions_for(seeds: int, held_out: bool, device: Device, jobs: int) -> "Conditions":
-    """How to run it. On a CPU nothing is compiled: the compiler would take a core from runs of a few minutes."""
+    """How to run it."""
     from tacit.recipes import Conditions
-    from tacit.training import Execution
 
-    where = find_device(device)
-    execution = Execution(compile=None if where.type == "cuda" else False)
-    return Conditions(seeds=seeds, held_out=held_out, device=where, execution=execution, jobs=jobs)
+    return Conditions(seeds=seeds, held_out=held_out, device=find_device(device), jobs=jobs)
 
 
 def _figure(accuracy: float, epsilon: float | None, word: str = "") -> str:
