@@ -47,6 +47,12 @@ def test_a_gpu_without_room_is_told_in_one_line(monkeypatch, gpu_with):
         assert part in told
 
 
+@pytest.mark.parametrize("said", ["CUDA error: out of memory\nFor debugging …", "Triton Error [CUDA]: out of memory"])
+def test_what_says_in_words_that_a_gpu_has_no_room_is_told_in_one_line(monkeypatch, said):
+    _fails(monkeypatch, _raises(RuntimeError(said)))
+    assert "the GPU ran out of memory" in refusal("train", status=1)
+
+
 @pytest.mark.parametrize(
     "said", [_INTERNAL, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"]
 )

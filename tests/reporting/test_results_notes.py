@@ -93,7 +93,15 @@ def test_threads_are_no_cores(hardware, said):
     assert f"| {said}, 2026-01-01" in results_table([{**ROW, "hardware": hardware}], Notes.of([]))
 
 
-@pytest.mark.parametrize(("jobs", "said"), [(1, "a GPU"), (3, "a GPU, 3 models at a time")])
-def test_models_that_shared_a_machine(jobs, said):
-    row = {**ROW, "hardware": {"gpu": "a GPU"}, "jobs": jobs}
+@pytest.mark.parametrize(
+    ("jobs", "seeds", "said"),
+    [
+        (1, 5, "a GPU"),
+        (3, 1, "a GPU"),
+        (3, 5, "a GPU, 3 models at a time (25 s for each of 5)"),
+        (9, 5, "a GPU, 5 models at a time (25 s for each of 5)"),
+    ],
+)
+def test_models_that_shared_a_machine_and_what_each_took_of_it(jobs, seeds, said):
+    row = {**ROW, "hardware": {"gpu": "a GPU"}, "jobs": jobs, "seeds": seeds, "seconds": 124.0}
     assert f"| {said}, 2026-01-01" in results_table([row], Notes.of([]))

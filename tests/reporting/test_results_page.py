@@ -82,6 +82,7 @@ def test_page_shows_the_figures_of_the_files(page):
     text, _ = page
     for part in ("**96.13** ± 0.12", "95 at 2", "1.554", "1.990", "1,000", "some-recipe-epsilon-2.json", "published"):
         assert part in text
+    assert "earlier" not in text  # no such row needs explaining
 
 
 def test_rows_say_what_their_command_has_set(tmp_path):
@@ -97,6 +98,7 @@ def test_a_row_from_before_its_recipe_was_changed_says_so(tmp_path):
     earlier = {**RESULT, "name": "noise-linear-cifar10", "dataset": "cifar10-jpeg", "knobs": knobs}
     text, drawn = shown(tmp_path, {**earlier, "command": "tacit recipe run noise-linear-cifar10 --set epsilon=3"})
     assert "| ours, earlier (whitening 0.7, steps 1000, public start not recorded) |" in text
+    assert "\n\n*earlier* marks a row" in text
     assert "some method, ours, earlier<" in drawn["frontier-cifar10-jpeg"]
     assert "noise-linear-cifar10-ours-earlier-epochs" in drawn
 

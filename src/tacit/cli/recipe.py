@@ -119,7 +119,7 @@ def page(
 
 
 def conditions_for(seeds: int, held_out: bool, device: Device, jobs: int) -> "Conditions":
-    """How to run it."""
+    """What the options of a run ask for, on a device that is there."""
     from tacit.recipes import Conditions
 
     return Conditions(seeds=seeds, held_out=held_out, device=find_device(device), jobs=jobs)

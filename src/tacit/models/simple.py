@@ -62,7 +62,7 @@ class Standardise(nn.Module):
 
 
 class NeighbourMaximum(nn.Module):
-    """The maximum of every 2x2 square of neighbours: ``nn.MaxPool2d(2, stride=1)``, up to a rounding.
+    """The maximum of every 2x2 square of neighbours: ``nn.MaxPool2d(2, stride=1)`` of finite numbers, up to a rounding.
 
     On a CPU that looks at one square after the other. Whole maps are compared faster, and most so where the step is
     compiled; as sums of a map and what the other has more, since torch's own maximum is slow on its way back. Of equal

@@ -9,10 +9,10 @@ convolutions from a network that was trained on CIFAR-100 as public data, and tr
 which reads no private record and so costs nothing (`tacit.recipes.public_convolutions`); in private they stay as they
 are. ``start=random`` knows nothing else, and everything trains in private.
 
-``setting=own`` has fewer steps and a smaller bound, with the noise that privacy loss distributions find. ``published``
-has the paper's noise and bound, and as many steps as its accountant allows for epsilon, which by privacy loss
-distributions is less. ``recalibrated`` has the same steps and bound, and the least noise that keeps to epsilon. On a
-GPU the network computes in bfloat16: at epsilon 8 the paper's noise takes 46,079 steps.
+``setting=own`` has fewer steps and a smaller bound, which no measurement has chosen, with the noise that privacy loss
+distributions find. ``published`` has the paper's noise and bound, and as many steps as its accountant allows for
+epsilon, which by privacy loss distributions is less. ``recalibrated`` has the same steps and bound, and the least noise
+that keeps to epsilon. On a GPU the network computes in bfloat16: at epsilon 8 the paper's noise takes 46,079 steps.
 """
 
 import dataclasses

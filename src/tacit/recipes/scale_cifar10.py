@@ -5,6 +5,7 @@ large lots, plain gradient descent, a moving average of the weights. Three setti
 
 - ``own``, the default: fewer views and fewer, larger steps, so that a seed takes minutes on one GPU; on the skip
   connections norm-relu-conv, the order that Bao and Bindschaedler found best; noise by privacy loss distributions.
+  Views and steps are as many as fit in those minutes; no measurement has chosen these or the learning rates.
 - ``published``: lots of 4096, 16 views, learning rate 2, with the noise and the steps of De et al. for their levels of
   epsilon, 1, 2, 3, 4, 6 and 8, by their layer order.
 - ``recalibrated``: the same with the least noise that keeps to epsilon by privacy loss distributions.

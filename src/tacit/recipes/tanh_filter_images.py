@@ -2,7 +2,8 @@ r"""The tanh filter in place of clipping on images: what it reaches, what was cl
 
 Lots of 256, microbatches of one record, noise of standard deviation 1.1 on the sum, as in the paper's table 1, on MNIST
 and CIFAR-10; the network and the 15 epochs are those of the tutorial that it starts from, on CIFAR-10 with three input
-channels, since the paper does not say. Three settings, all with that same noise:
+channels, since the paper does not say. Nor does it name a learning rate, and no measurement has chosen ours. Three
+settings, all with that same noise:
 
 - ``published``: the filter :math:`c \tanh(g / k)` alone, as the paper runs it. The epsilon of the result is the true
   one, for the sensitivity :math:`c \sqrt n`;

@@ -39,7 +39,8 @@ class PaperRun:
 
     Attributes:
         dataset, model: by name; the model one of this file's.
-        batch_size, learning_rate, noise_multiplier, epochs: of the training.
+        batch_size, learning_rate, noise_multiplier, epochs: of the training. Where the paper's table is silent, epochs
+            are as many as its noise allows at its epsilon, to within 0.07 under the moments accountant.
         accuracy: on the test set, as a fraction.
         groups: of the normalisation within each image, where scattering features are normalised so.
         normalisation_noise: of the normalisation of channels over all images, where it is that.

@@ -51,11 +51,10 @@ others in the file. Starts of networks, inputs and averages of weights are ours 
 tanh CNNs start with orthogonal weights, on grey images with Gabor filters as well, and the digits of 2016 are upright
 unless the row says *pixels*.
 *recalibrated* ones have the least noise that PLD allows at the same epsilon. *own* ones, or *ours* where a recipe has
-nothing else, are not the paper's. *earlier* marks a row whose recipe was changed since, with what it had then as far as
-its file tells. Views *by the draws of a public seed* are no matter while nobody knows the seed; such a row's epsilon
-does not hold against whoever does. Recipes draw them in secret now.
-
-Seconds are those that passed, often with other runs on the same machine: alone a row takes less. They leave out fixed
+nothing else, are not the paper's.
+{earlier}
+Seconds are those that passed for one model, often with other runs on the same machine: alone a row takes less. Where
+models of a row trained at a time, what all took stands beside, divided by their number. Seconds leave out fixed
 features (upright digits, scattering, random filters, maps of a prior from noise), which are computed before the first
 seed or were kept on disk.
 
@@ -63,6 +62,12 @@ PATE and Private-kNN also learn from public inputs without labels, nine tenths o
 rest; an epsilon of *these votes*, with an asterisk in plots, depends on how teachers agreed and is no guarantee: it
 would be private in earnest. What holds whatever the votes stands below the table.
 Where epsilon is *none* there is no privacy at all: such a row says what the same network reaches without it.
+"""
+_EARLIER = """\
+
+*earlier* marks a row whose recipe was changed since, with what it had then as far as its file tells. Views *by the
+draws of a public seed* are no matter while nobody knows the seed; such a row's epsilon does not hold against whoever
+does. Recipes draw them in secret now.
 """
 _TWO_WEIGHTS = "On the way the weights themselves, at the end their moving average."
 _SWEEPS = """\
@@ -86,7 +91,7 @@ def write_results_page(
     """
     (folder / _FOLDER).mkdir(exist_ok=True)
     drawn: dict[str, str] = {}
-    parts = [_OPENING]
+    parts = [_OPENING.format(earlier=_EARLIER if any(row.get("earlier") for row in measured) else "")]
     for dataset in dict.fromkeys(row["dataset"] for row in measured):
         rows, claims = ([row for row in given if row["dataset"] == dataset] for given in (measured, published))
         parts.append(_dataset_part(dataset, rows, claims, drawn))

@@ -126,9 +126,11 @@ def _epsilon(row: Row) -> str:
 
 
 def _machine(row: Row) -> str:
-    """Where it ran, and how many models shared it: seconds depend on both."""
-    jobs = row.get("jobs", 1)
-    return _processors(row["hardware"]) + (f", {jobs} models at a time" if jobs > 1 else "")
+    """Where it ran, how many models shared it, and a seed's share of what all took: seconds depend on both."""
+    where, models = _processors(row["hardware"]), min(row.get("jobs", 1), row["seeds"])
+    if models == 1:
+        return where
+    return f"{where}, {models} models at a time ({row['seconds'] / row['seeds']:.0f} s for each of {row['seeds']})"
 
 
 def _processors(hardware: Mapping[str, Any]) -> str:
