@@ -58,7 +58,7 @@ def test_notes_of_the_recipes_reach_the_page():
     row = {**ROW, "name": "abadi2016-cifar10", "published": 0.67}
     notes = Notes.of([one for one in published_figures() if one["dataset"] == "cifar10-jpeg"])
     number = int(notes.mark(row).strip(" []"))
-    assert "convolutions from CIFAR-100, on the original images" in notes.texts[number - 1]
+    assert "convolutions from CIFAR-100, which rows here do without" in notes.texts[number - 1]
     assert all("on the original images" in text for text in notes.texts)
 
 
