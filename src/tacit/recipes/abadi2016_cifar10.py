@@ -135,7 +135,6 @@ RECIPE = Recipe(
     knobs=Knobs(),
     configure=configure,
     published=tuple(
-        Published(epsilon, accuracy, "moments", _NOTE)
-        for epsilon, accuracy in ((2.0, 0.67), (4.0, 0.70), (8.0, 0.73))
+        Published(epsilon, accuracy, "moments", _NOTE) for epsilon, accuracy in ((2.0, 0.67), (4.0, 0.70), (8.0, 0.73))
     ),
 )
